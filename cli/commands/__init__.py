@@ -1,0 +1,1 @@
+"""Verbs, one a file; the file name is the verb."""

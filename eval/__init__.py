@@ -1,0 +1,1 @@
+"""Evaluation of an artifact against the model it was made from."""

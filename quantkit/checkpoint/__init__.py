@@ -1,0 +1,1 @@
+"""Reading and writing of model folders; the only place that touches safetensors."""

@@ -1,0 +1,1 @@
+"""The nouns that every layer shares; nothing here imports torch."""

@@ -1,0 +1,66 @@
+"""Errors that people can cause, with exit code and remedy.
+
+QuantkitError (1)
+|- InputError (2)      wrong usage, or an input file that is not what it should be
+|- GateMissed (3)      the work stands, a bar was not met
+|- RefusedError (4)    this model, recipe, format or engine cannot do that
+|- ResourceError (5)   memory, disk, permission, I/O
+|- IntegrityError (6)  a hash differs, a source changed, a check failed
+`- HubError (7)        hub or network: gated, not found, offline
+"""
+
+
+class QuantkitError(Exception):
+    """What went wrong, why, and what to try; `exit_code` is stable and documented."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str | None = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(self.why)
+        if self.hint:
+            lines.append(f"try: {self.hint}")
+        return "\n".join(lines)
+
+
+class InputError(QuantkitError):
+    """Wrong usage, or an input file that is not what it should be."""
+
+    exit_code = 2
+
+
+class GateMissed(QuantkitError):  # noqa: N818 - the work stands, so it is no "error"
+    """A recipe's or a caller's quality bar was not met; the artifact was written."""
+
+    exit_code = 3
+
+
+class RefusedError(QuantkitError):
+    """A combination that the model, format or engine cannot hold."""
+
+    exit_code = 4
+
+
+class ResourceError(QuantkitError):
+    """Not enough memory or disk, no permission, or an I/O error."""
+
+    exit_code = 5
+
+
+class IntegrityError(QuantkitError):
+    """A hash differs, a source changed while it was read, or a check failed."""
+
+    exit_code = 6
+
+
+class HubError(QuantkitError):
+    """The hub or the network: gated, not found, offline."""
+
+    exit_code = 7

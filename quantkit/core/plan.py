@@ -1,0 +1,125 @@
+"""Recipe times structure: the fate of each linear, decided and refused before any work."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import LinearFacts
+from quantkit.core.recipe import Override, Recipe, SchemeSpec
+from quantkit.core.scheme import GROUP_SIZES, Scheme
+
+Check = Callable[[Scheme, LinearFacts], str | None]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What happens to one linear: its scheme, or None and why it stays as it is."""
+
+    linear: LinearFacts
+    scheme: Scheme | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Each linear's fate, the group size that was chosen, and remarks for people."""
+
+    recipe: Recipe
+    fates: tuple[Fate, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def schemes(self) -> dict[str, Scheme]:
+        """Quantized linears and their schemes."""
+        return {f.linear.name: f.scheme for f in self.fates if f.scheme is not None}
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Linears that stay as they are."""
+        return tuple(f.linear.name for f in self.fates if f.scheme is None)
+
+
+def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[Check]) -> Plan:
+    """Decide every linear's fate, or refuse with all the reasons at once.
+
+    `checks` are the rules of the method, the format and the target engines.
+
+    Raises:
+        InputError: an override matches nothing.
+        RefusedError: something cannot hold what the recipe asks.
+    """
+    _every_pattern_matches(recipe.overrides, linears)
+    specs = {linear.name: _spec(recipe, linear.name) for linear in linears}
+    kept = [linear for linear in linears if specs[linear.name] is not None]
+    automatic = _automatic_group_size(kept)
+    fates = []
+    for linear in linears:
+        spec = specs[linear.name]
+        scheme = spec.resolve(automatic) if spec else None
+        fates.append(Fate(linear, scheme, "" if scheme else "left out by the recipe"))
+    _refuse(fates, tuple(checks))
+    remarks = []
+    if any(spec and spec.group_size == "auto" for spec in specs.values()):
+        label = "one per channel" if automatic is None else str(automatic)
+        remarks.append(f"group size {label}: the largest that divides every quantized width")
+    return Plan(recipe, tuple(fates), tuple(remarks))
+
+
+def _spec(recipe: Recipe, name: str) -> SchemeSpec | None:
+    """The scheme that the recipe states for `name`; None where it is skipped. Later overrides win."""
+    spec: SchemeSpec | None = recipe.scheme
+    for override in recipe.overrides:
+        if override.covers(name):
+            spec = None if override.skip else override.apply(spec or recipe.scheme)
+    return spec
+
+
+def _automatic_group_size(linears: Sequence[LinearFacts]) -> int | None:
+    widths = {linear.in_features for linear in linears}
+    return next((g for g in GROUP_SIZES if all(w % g == 0 for w in widths)), None)
+
+
+def _every_pattern_matches(overrides: Iterable[Override], linears: Sequence[LinearFacts]) -> None:
+    for override in overrides:
+        if not any(override.covers(linear.name) for linear in linears):
+            example = linears[0].name if linears else "none"
+            raise InputError(
+                f"override `{override.match}` matches no linear of this model",
+                why=f"names look like `{example}`",
+                hint=f"`*.{example.rsplit('.', 1)[-1]}`",
+            )
+
+
+def _refuse(fates: Sequence[Fate], checks: tuple[Check, ...]) -> None:
+    faults: dict[str, list[str]] = {}
+    for fate in fates:
+        if fate.scheme is None:
+            continue
+        for fault in (_group_fault(fate), *(c(fate.scheme, fate.linear) for c in checks)):
+            if fault:
+                faults.setdefault(fault, []).append(fate.linear.name)
+    by_name = {fate.linear.name: fate for fate in fates}
+    for fate in fates:
+        if any(by_name[other].scheme != fate.scheme for other in fate.linear.fused):
+            fault = "linears that read the same input must share one scheme (engines fuse them)"
+            faults.setdefault(fault, []).append(fate.linear.name)
+    if faults:
+        fault, where = next(iter(faults.items()))
+        named = ", ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
+        what, _, hint = fault.partition("; try: ")
+        more = [f.partition("; try: ")[0] for f in list(faults)[1:]]
+        why = f"in {named}" + "".join(f"\nalso: {line}" for line in more)
+        raise RefusedError(what, why=why, hint=hint or "leave them out with an override `skip: true`")
+
+
+def _group_fault(fate: Fate) -> str | None:
+    scheme, linear = fate.scheme, fate.linear
+    if scheme is None or scheme.grid == "nf4" or scheme.group_size is None:
+        return None
+    if linear.in_features % scheme.group_size == 0:
+        return None
+    legal = [str(g) for g in GROUP_SIZES if linear.in_features % g == 0]
+    return (
+        f"group size {scheme.group_size} does not divide {linear.in_features} inputs; "
+        f"try: --group-size {' or '.join([*legal, 'channel'])}"
+    )

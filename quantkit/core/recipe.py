@@ -1,0 +1,97 @@
+"""What is wanted: method, scheme, format, calibration, exceptions and bars, before a model is known."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from quantkit.core.scheme import Activation, GridName, Scheme
+
+GroupSize = int | Literal["auto", "channel"]
+
+
+@dataclass(frozen=True)
+class SchemeSpec:
+    """A scheme as a recipe states it: `auto` takes the largest of 128, 64, 32 that divides."""
+
+    grid: GridName = "int"
+    bits: int = 4
+    group_size: GroupSize = "auto"
+    symmetric: bool = True
+    activation: Activation | None = None
+    double_quant: bool = False
+
+    def resolve(self, automatic: int | None) -> Scheme:
+        """The scheme with `auto` replaced by `automatic` (None: channel)."""
+        size = {"auto": automatic, "channel": None}.get(self.group_size, self.group_size)  # type: ignore[call-overload]  # a literal or an int
+        return Scheme(self.grid, self.bits, size, self.symmetric, self.activation, self.double_quant)
+
+
+@dataclass(frozen=True)
+class Override:
+    """An exception for the modules whose full name `match` covers: a glob, or a regex after `re:`.
+
+    `skip` leaves them as they are; otherwise the stated fields replace the recipe's.
+    """
+
+    match: str
+    skip: bool = False
+    bits: int | None = None
+    group_size: GroupSize | None = None
+    symmetric: bool | None = None
+
+    def covers(self, name: str) -> bool:
+        """Whether module `name` is meant."""
+        if self.match.startswith("re:"):
+            return re.fullmatch(self.match[3:], name) is not None
+        return fnmatchcase(name, self.match)
+
+    def apply(self, spec: SchemeSpec) -> SchemeSpec:
+        """The scheme of a covered module."""
+        stated = {
+            key: value
+            for key in ("bits", "group_size", "symmetric")
+            if (value := getattr(self, key)) is not None
+        }
+        return replace(spec, **stated)
+
+
+@dataclass(frozen=True)
+class CalibrationSpec:
+    """Which text is run through the model, and how much of it (windows x tokens)."""
+
+    text: str = "default"
+    samples: int = 128
+    sequence_length: int = 2048
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A bar on a figure of the evaluation, e.g. `kl.mean < 0.05`."""
+
+    metric: str
+    operator: Literal["<", "<=", ">", ">="]
+    limit: float
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` clears the bar; NaN never does."""
+        less = value < self.limit if self.operator == "<" else value <= self.limit
+        more = value > self.limit if self.operator == ">" else value >= self.limit
+        return less if self.operator.startswith("<") else more
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a run is told, validated; it knows nothing of the model."""
+
+    name: str
+    method: str
+    format: str
+    description: str = ""
+    scheme: SchemeSpec = SchemeSpec()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    overrides: tuple[Override, ...] = ()
+    calibration: CalibrationSpec = CalibrationSpec()
+    gates: tuple[Gate, ...] = ()
+    engines: tuple[str, ...] = ()

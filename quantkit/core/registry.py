@@ -1,0 +1,37 @@
+"""A folder is a registry: each module in it is an entry, its file name is the key."""
+
+from difflib import get_close_matches
+from importlib import import_module, resources
+from typing import Any
+
+from quantkit.core.errors import InputError
+
+
+def names(folder: str) -> tuple[str, ...]:
+    """Sorted keys of the entries of `quantkit.<folder>`, found without importing them."""
+    files = resources.files(f"quantkit.{folder}").iterdir()
+    stems = (f.name.removesuffix(".py") for f in files if f.name.endswith(".py"))
+    return tuple(sorted(s.replace("_", "-") for s in stems if not s.startswith("_")))
+
+
+def load(folder: str, name: str, attribute: str) -> Any:
+    """The object `attribute` of entry `name`; `-` and `_` are the same in names.
+
+    Raises:
+        InputError: no such entry; the nearest name is proposed.
+    """
+    key = name.replace("_", "-")
+    known = names(folder)
+    if key not in known:
+        raise InputError(
+            f"unknown {folder.removesuffix('s').split('.')[-1]} `{name}`",
+            why=f"known: {', '.join(known)}",
+            hint=did_you_mean(key, known),
+        )
+    return getattr(import_module(f"quantkit.{folder}.{key.replace('-', '_')}"), attribute)
+
+
+def did_you_mean(name: str, known: tuple[str, ...]) -> str:
+    """The nearest known name, or all of them when none is near."""
+    near = get_close_matches(name, known, n=1, cutoff=0.4)
+    return near[0] if near else ", ".join(known)

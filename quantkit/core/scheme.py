@@ -1,0 +1,45 @@
+"""What a weight becomes, and what its activation becomes."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+GridName = Literal["int", "nf4"]
+Activation = Literal["int8-token"]
+
+GROUP_SIZES = (128, 64, 32)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Grid, bits, group size and symmetry of a quantized linear.
+
+    `group_size` is the number of consecutive inputs that share a scale; None is "channel", one
+    scale for a whole output row. NF4 groups run over the row-major flattened weight.
+    `activation` names what the input becomes at run time; None leaves it as it is.
+    `double_quant` stores the scales of NF4 in 8 bits themselves (QLoRA, arXiv 2305.14314, 3).
+    """
+
+    grid: GridName = "int"
+    bits: int = 4
+    group_size: int | None = 64
+    symmetric: bool = True
+    activation: Activation | None = None
+    double_quant: bool = False
+
+    def label(self) -> str:
+        """Short name for tables: `W4 g64 sym`, `NF4 g64 double`, `W8A8 channel sym`."""
+        width = "NF4" if self.grid == "nf4" else f"W{self.bits}"
+        if self.activation:
+            width += "A8"
+        group = "channel" if self.group_size is None else f"g{self.group_size}"
+        if self.grid == "nf4":
+            return f"{width} {group}" + (" double" if self.double_quant else "")
+        return f"{width} {group} {'sym' if self.symmetric else 'asym'}"
+
+    def groups(self, in_features: int) -> int:
+        """Number of scales along one row of `in_features` inputs (integer grids)."""
+        return 1 if self.group_size is None else in_features // self.group_size
+
+    def with_group_size(self, group_size: int | None) -> "Scheme":
+        """The same scheme with another group size."""
+        return replace(self, group_size=group_size)

@@ -1,0 +1,1 @@
+"""What each inference engine loads: rules, none of the engines' code."""

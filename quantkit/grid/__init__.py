@@ -1,0 +1,1 @@
+"""Number grids: codes, scales and how a weight becomes them."""

@@ -1,0 +1,1 @@
+"""Quantization methods, one algorithm a file; the file name is the method's name."""

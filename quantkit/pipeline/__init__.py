@@ -1,0 +1,1 @@
+"""The block loop: one block in memory, quantized as its inputs arrive."""

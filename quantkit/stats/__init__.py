@@ -1,0 +1,1 @@
+"""Running statistics of the inputs of a group of linears."""

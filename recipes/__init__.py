@@ -1,0 +1,1 @@
+"""Recipes as data: YAML files, their schema and their loader."""
