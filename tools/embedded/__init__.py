@@ -1,0 +1,1 @@
+"""How the embedded model came to be: seeded text generators, training, the trigram baseline."""

@@ -1,0 +1,181 @@
+"""Small programs drawn once as a tree and written in Python, JavaScript or C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .dice import Dice
+
+NOUNS = tuple(
+    "item,count,total,price,score,index,limit,width,height,offset,weight,speed,level,budget,amount,"
+    "distance,step,depth,balance,rate,size,delay,energy,volume,order,queue,tally,rest,bonus,"
+    "threshold,capacity,margin".split(",")
+)
+ADJECTIVES = tuple("max,min,next,last,current,base,old,new,first,best,raw,net,local".split(","))
+VERBS = tuple("compute,update,find,scale,merge,count,clamp,adjust,collect,reduce,measure,apply,"
+              "estimate,balance,split,check".split(","))
+
+
+def variable(dice: Dice) -> str:
+    """A snake_case name of one or two words."""
+    noun = dice.pick(NOUNS)
+    return f"{dice.pick(ADJECTIVES)}_{noun}" if dice.chance(0.4) else noun
+
+
+def camel(name: str) -> str:
+    """The snake_case name in camelCase."""
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail)
+
+
+@dataclass(frozen=True)
+class Language:
+    """How one language writes the constructs that the programs use."""
+
+    name: str
+    comment: str
+    define: str
+    parameter: str
+    declare: str
+    condition: str
+    loop: str
+    end: str
+    semicolon: str
+    camel: bool
+    conj: str
+
+
+PYTHON = Language("python", "#", "def {f}({a}):", "{p}", "{v} = {e}", "if {e}:",
+                  "for {v} in range({e}):", "", "", False, "and")  # fmt: skip
+JAVASCRIPT = Language("javascript", "//", "function {f}({a}) {{", "{p}", "let {v} = {e}", "if ({e}) {{",
+                      "for (let {v} = 0; {v} < {e}; {v}++) {{", "}", ";", True, "&&")  # fmt: skip
+C = Language("c", "//", "int {f}({a}) {{", "int {p}", "int {v} = {e}", "if ({e}) {{",
+             "for (int {v} = 0; {v} < {e}; {v}++) {{", "}", ";", False, "&&")  # fmt: skip
+
+
+class Writer:
+    """Writes one function with variables that are defined before they are used."""
+
+    def __init__(self, dice: Dice, language: Language) -> None:
+        self.dice, self.language = dice, language
+        self.lines: list[str] = []
+        self.depth = 0
+        self.loops = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text if text else "")
+
+    def statement(self, text: str) -> None:
+        self.line(text + self.language.semicolon)
+
+    def name(self, taken: list[str]) -> str:
+        while True:
+            name = variable(self.dice)
+            name = camel(name) if self.language.camel else name
+            if name not in taken:
+                return name
+
+    def atom(self, scope: list[str]) -> str:
+        return self.dice.pick(scope) if self.dice.chance(0.75) else str(self.dice.integer(0, 20))
+
+    def expression(self, scope: list[str]) -> str:
+        left = self.dice.pick(scope)
+        if self.dice.chance(0.3):
+            return left
+        right = f"{left} {self.dice.pick('+-*')} {self.atom(scope)}"
+        return f"({right}) * {self.atom(scope)}" if self.dice.chance(0.2) else right
+
+    def test(self, scope: list[str]) -> str:
+        compare = f"{self.dice.pick(scope)} {self.dice.pick(('<', '>', '<=', '>='))} {self.atom(scope)}"
+        if self.dice.chance(0.2):
+            return f"{compare} {self.language.conj} {self.dice.pick(scope)} > 0"
+        return compare
+
+    def opened(self, head: str, scope: list[str], statements: int) -> None:
+        self.line(head)
+        self.depth += 1
+        self.body(list(scope), statements)
+        self.depth -= 1
+
+    def branch(self, scope: list[str]) -> None:
+        self.opened(self.language.condition.format(e=self.test(scope)), scope, self.dice.integer(1, 2))
+        if self.dice.chance(0.4):
+            self.opened("} else {" if self.language.end else "else:", scope, 1)
+        if self.language.end:
+            self.line(self.language.end)
+
+    def loop(self, scope: list[str]) -> None:
+        index = "ijk"[self.loops % 3]
+        self.loops += 1
+        inner = [*scope, index]
+        self.opened(self.language.loop.format(v=index, e=self.dice.pick(scope)), inner, self.dice.integer(1, 2))
+        if self.language.end:
+            self.line(self.language.end)
+        self.loops -= 1
+
+    def body(self, scope: list[str], statements: int) -> None:
+        for _ in range(statements):
+            kind = self.dice.integer(0, 9)
+            if kind <= 3:
+                new = self.name(scope)
+                self.statement(self.language.declare.format(v=new, e=self.expression(scope)))
+                scope.append(new)
+            elif kind <= 6 or self.depth > 2:
+                changed = [v for v in scope if len(v) > 1]
+                operation = self.dice.pick(("+=", "-=", "+=", "*="))
+                self.statement(f"{self.dice.pick(changed)} {operation} {self.atom(scope)}")
+            elif kind <= 8:
+                self.branch(scope)
+            else:
+                self.loop(scope)
+
+    def function(self) -> tuple[str, list[str]]:
+        """The function's name and its parameters; its text is in `lines`."""
+        name = f"{self.dice.pick(VERBS)}_{variable(self.dice)}"
+        name = camel(name) if self.language.camel else name
+        parameters: list[str] = []
+        for _ in range(self.dice.integer(1, 3)):
+            parameters.append(self.name([*parameters, name]))
+        declared = ", ".join(self.language.parameter.format(p=p) for p in parameters)
+        self.line(self.language.define.format(f=name, a=declared))
+        self.depth = 1
+        result = self.name([*parameters, name])
+        self.statement(self.language.declare.format(v=result, e=self.expression(parameters)))
+        self.body([*parameters, result], self.dice.integer(1, 5))
+        self.statement(f"return {result}")
+        self.depth = 0
+        if self.language.end:
+            self.line(self.language.end)
+        return name, parameters
+
+
+def _calls(dice: Dice, language: Language, functions: list[tuple[str, list[str]]]) -> list[str]:
+    prints = {"python": "print({c})", "javascript": "console.log({c});", "c": '    printf("%d\\n", {c});'}
+    lines = []
+    for name, parameters in functions:
+        arguments = ", ".join(str(dice.integer(0, 50)) for _ in parameters)
+        lines.append(prints[language.name].format(c=f"{name}({arguments})"))
+    if language.name == "python":
+        return ['if __name__ == "__main__":', *("    " + line for line in lines)]
+    if language.name == "c":
+        return ["int main(void) {", *lines, "    return 0;", "}"]
+    return lines
+
+
+def program(dice: Dice, language: Language) -> str:
+    """A program of one to three functions and their calls in the given language."""
+    chunks = ["#include <stdio.h>"] if language.name == "c" else []
+    functions: list[tuple[str, list[str]]] = []
+    for _ in range(dice.integer(1, 3)):
+        writer = Writer(dice, language)
+        function = writer.function()
+        if function[0] in [name for name, _ in functions]:
+            continue
+        functions.append(function)
+        if dice.chance(0.3):
+            about = " ".join(function[0].split("_")) if not language.camel else function[0]
+            writer.lines.insert(0, f"{language.comment} {about}: takes {', '.join(function[1])}")
+        chunks.append("\n".join(writer.lines))
+    if dice.chance(0.7) or language.name == "c":
+        chunks.append("\n".join(_calls(dice, language, functions)))
+    return ("\n\n\n" if language.name == "python" else "\n\n").join(chunks)
