@@ -1,0 +1,59 @@
+"""Quantize decoder language models, prove what it cost, ship what engines load.
+
+The names below are all there is for callers; each is loaded when it is first used, so that
+importing this package costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quantkit.api import demo, doctor, evaluate, generate, quantize
+    from quantkit.core.errors import QuantkitError
+    from quantkit.core.recipe import Recipe
+    from quantkit.core.scheme import Scheme
+    from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "QuantkitError": "core.errors",
+    "Recipe": "core.recipe",
+    "Scheme": "core.scheme",
+    "build_recipe": "recipes.loader",
+    "demo": "api",
+    "doctor": "api",
+    "evaluate": "api",
+    "generate": "api",
+    "list_recipes": "recipes.loader",
+    "load_recipe": "recipes.loader",
+    "quantize": "api",
+}
+
+__all__ = [
+    "QuantkitError",
+    "Recipe",
+    "Scheme",
+    "__version__",
+    "build_recipe",
+    "demo",
+    "doctor",
+    "evaluate",
+    "generate",
+    "list_recipes",
+    "load_recipe",
+    "quantize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Public name `name`, imported now (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'quantkit' has no attribute '{name}'")
+    value = getattr(import_module(f"quantkit.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
