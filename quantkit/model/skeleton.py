@@ -1,0 +1,167 @@
+"""A model without weights: its modules on the meta device, its block list, its tensor names."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import LinearFacts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A transformers model whose parameters are all on the meta device.
+
+    `prefix` is the module path of the decoder blocks, e.g. `model.layers`; `head` that of the
+    output head. Buffers that no checkpoint holds (rotary frequencies) are real.
+    """
+
+    model: "PreTrainedModel"
+    prefix: str
+    head: str
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The decoder blocks in order."""
+        return list(self.model.get_submodule(self.prefix).children())
+
+    def block_name(self, index: int) -> str:
+        """Module path of block `index`."""
+        return f"{self.prefix}.{index}"
+
+
+def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
+    """The transformers config of `folder`, with attention chosen by us and no code run.
+
+    Raises:
+        InputError: transformers cannot make sense of config.json.
+        RefusedError: the architecture is unknown, or needs code of the folder.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            folder, trust_remote_code=trust_remote_code, local_files_only=True
+        )
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if "trust_remote_code" in str(error):
+            raise RefusedError(
+                f"`{folder}` needs code of its own to load",
+                why=text,
+                hint="read that code, then add --trust-remote-code",
+            ) from error
+        raise InputError(
+            f"config.json of `{folder}` is not one of a model that transformers knows",
+            why=text,
+            hint="a folder of a decoder model with `model_type` in its config.json",
+        ) from error
+    config.quantization_config = None
+    del config.quantization_config
+    config._attn_implementation = "sdpa"  # noqa: SLF001 - transformers' own switch has no public name
+    return config
+
+
+def build_skeleton(config: Any, *, trust_remote_code: bool = False) -> Skeleton:
+    """The model that `config` describes, without a single weight in memory.
+
+    Raises:
+        RefusedError: it is no causal language model, or has no list of decoder blocks.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RefusedError(
+            f"`{config.model_type}` cannot be built as a causal language model",
+            why=str(error).splitlines()[0],
+            hint="quantkit handles decoder models that transformers has as AutoModelForCausalLM",
+        ) from error
+    model.eval().requires_grad_(False)
+    _fill_buffers(model)
+    head = model.get_output_embeddings()
+    name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
+    return Skeleton(model, _block_list(model), name)
+
+
+def _fill_buffers(model: "PreTrainedModel") -> None:
+    """Compute the buffers that no checkpoint holds, on the CPU."""
+    for module in model.modules():
+        names = [
+            name
+            for name, buffer in module.named_buffers(recurse=False)
+            if name in module._non_persistent_buffers_set and buffer.is_meta  # noqa: SLF001
+        ]
+        for name in names:
+            setattr(module, name, torch.empty_like(getattr(module, name), device="cpu"))
+        if names:
+            with torch.no_grad():
+                model._init_weights(module)  # noqa: SLF001 - the model's own recipe for them
+
+
+def _block_list(model: nn.Module) -> str:
+    """The path of the longest ModuleList of like modules."""
+    lists = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList)
+        and len({type(child) for child in module}) == 1
+        and any(is_linear(m) for m in module.modules())
+    }
+    if not lists:
+        raise RefusedError(
+            f"`{type(model).__name__}` has no list of decoder blocks",
+            hint="quantkit handles models whose blocks are a torch ModuleList",
+        )
+    return max(lists, key=lambda name: (len(lists[name]), -name.count(".")))
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether `module` is a linear layer: torch's own, or GPT-2's transposed Conv1D."""
+    return isinstance(module, nn.Linear) or is_transposed(module)
+
+
+def is_transposed(module: nn.Module) -> bool:
+    """Whether `module` keeps its weight as (in_features, out_features)."""
+    return type(module).__name__ == "Conv1D" and getattr(module, "weight", torch.empty(0)).ndim == 2
+
+
+def linear_facts(name: str, module: nn.Module, fused: tuple[str, ...] = ()) -> LinearFacts:
+    """Shape and kind of a linear, without its numbers."""
+    shape = tuple(module.weight.shape)  # type: ignore[arg-type, union-attr]  # a Parameter
+    transposed = is_transposed(module)
+    out_features, in_features = reversed(shape) if transposed else shape
+    bias = getattr(module, "bias", None) is not None
+    return LinearFacts(name, out_features, in_features, transposed, bias, fused)
+
+
+def source_name(model: "PreTrainedModel", name: str, present: Collection[str]) -> str | None:
+    """The checkpoint's name of parameter `name`, or None where it holds none.
+
+    Old checkpoints leave out the base model's prefix (GPT-2's `transformer.`), or carry one that
+    the module tree does not have.
+    """
+    base = model.base_model_prefix + "."
+    for candidate in (name, name.removeprefix(base), base + name):
+        if candidate in present:
+            return candidate
+    return _tied(model, name, present)
+
+
+def _tied(model: "PreTrainedModel", name: str, present: Collection[str]) -> str | None:
+    """The name under which a tied parameter is stored, if `name` is one."""
+    tied: Any = getattr(model, "all_tied_weights_keys", None) or {}
+    for target, source in tied.items():
+        if re.fullmatch(target, name) or target == name:
+            return source_name(model, source, present) if source != name else None
+    return None
