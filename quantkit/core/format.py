@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -47,13 +49,41 @@ class ModelFacts:
     groups: tuple[tuple[str, ...], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def dense(self) -> tuple[str, ...]:
+        """Sorted names of the linears left as they are, the head always among them."""
+        return tuple(sorted({*self.skipped, self.head or "lm_head"}))
+
+    def one_scheme(self, format_name: str) -> Scheme:
+        """The scheme that all quantized linears share, for formats that can state only one.
+
+        Raises:
+            RefusedError: they differ, none is quantized, or the head is.
+        """
+        if self.head in self.schemes:
+            raise RefusedError(
+                f"format `{format_name}` cannot hold a quantized `{self.head}`",
+                why="transformers would load such a head as random numbers, without an error",
+                hint="leave the head as it is",
+            )
+        labels = sorted({scheme.label() for scheme in self.schemes.values()})
+        if len(labels) != 1:
+            raise RefusedError(
+                f"format `{format_name}` holds one scheme for all linears, not {len(labels)}",
+                why=f"asked for: {', '.join(labels) or 'nothing'}",
+                hint="--format compressed-tensors",
+            )
+        return next(iter(self.schemes.values()))
+
 
 @dataclass(frozen=True)
 class Format:
     """One checkpoint format.
 
-    encode(qtensor): suffix -> tensor, e.g. {"qweight": ...}; stored as `<linear>.<suffix>`.
-    decode(tensors, scheme, facts): the QTensor back, bit for bit.
+    encode(qtensor, dtype): suffix -> tensor, e.g. {"qweight": ...}; stored as `<linear>.<suffix>`.
+        `dtype` is the model's own ("bfloat16", ...), for formats that state what engines dequantize to.
+    decode(tensors, scheme, facts): the QTensor back, bit for bit. InputError where a tensor is not
+        what the format says, RefusedError where a QTensor cannot hold it (act-order's g_idx).
     suffixes(scheme): exactly the suffixes that encode gives, `weight` among them where it replaces it.
     config(model): the `quantization_config` block of config.json.
     parse(config, name): the Scheme of linear `name` under such a block (also other tools'), None if it is dense.
@@ -63,10 +93,47 @@ class Format:
     name: str
     summary: str
     quant_method: str
-    encode: Callable[[QTensor], dict[str, torch.Tensor]]
+    encode: Callable[[QTensor, str], dict[str, torch.Tensor]]
     decode: Callable[[Mapping[str, torch.Tensor], Scheme, LinearFacts], QTensor]
     suffixes: Callable[[Scheme], tuple[str, ...]]
     config: Callable[[ModelFacts], dict[str, Any]]
     parse: Callable[[Mapping[str, Any], str], Scheme | None]
     check: Callable[[Scheme, LinearFacts], str | None]
     matches: Callable[[Mapping[str, Any]], bool]
+
+
+def stored_tensor(
+    tensors: Mapping[str, torch.Tensor],
+    linear: LinearFacts,
+    suffix: str,
+    dtypes: str,
+    shape: tuple[int, ...],
+) -> torch.Tensor:
+    """`tensors[suffix]` of `linear`, checked against `dtypes` (names, space between) and `shape`.
+
+    Raises:
+        InputError: it is missing, or of another type or shape.
+    """
+    name = f"{linear.name}.{suffix}"
+    tensor = tensors.get(suffix)
+    if tensor is None:
+        raise InputError(f"tensor `{name}` is missing", why=f"found: {', '.join(sorted(tensors))}")
+    found, found_shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    if found not in dtypes.split() or found_shape != shape:
+        raise InputError(
+            f"tensor `{name}` is {found} {found_shape}",
+            why=f"its format says {' or '.join(dtypes.split())} {shape}",
+        )
+    return tensor
+
+
+def regex_covers(pattern: str, name: str) -> bool:
+    """Whether the regex `pattern` of a config block matches the beginning of `name`.
+
+    Raises:
+        InputError: it is no regex.
+    """
+    try:
+        return re.match(pattern, name) is not None
+    except re.error as error:
+        raise InputError(f"`{pattern}` in the quantization config is no regex", why=str(error)) from error

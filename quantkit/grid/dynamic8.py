@@ -1,0 +1,20 @@
+"""The signed 8-bit dynamic code book (Dettmers 2015, arXiv 1511.04561) of double quantization."""
+
+from functools import cache
+
+import torch
+
+
+@cache
+def dynamic_book() -> torch.Tensor:
+    """The 256 sorted values, float32, bit for bit those of bitsandbytes.
+
+    Decade 10**(i-6) is cut into 2**i equal steps of linspace(0.1, 1), whose midpoints stand with
+    both signs; 0 and 1 complete it.
+    """
+    values = [0.0, 1.0]
+    for exponent in range(7):
+        edges = torch.linspace(0.1, 1, 2**exponent + 1, dtype=torch.float32)
+        middles = (10 ** (exponent - 6)) * ((edges[:-1] + edges[1:]) / 2.0)
+        values += middles.tolist() + (-middles).tolist()
+    return torch.tensor(sorted(values), dtype=torch.float32)
