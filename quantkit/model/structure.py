@@ -87,7 +87,7 @@ def trace_structure(skeleton: Skeleton) -> Structure:
     """The structure of every block, from one forward of random numbers per kind of block."""
     width = int(skeleton.model.config.get_text_config().hidden_size)
     hidden = torch.randn((1, _TOKENS, width), generator=torch.Generator().manual_seed(0))
-    _, inputs = embed(skeleton, _load_zeros, inputs_embeds=hidden)
+    _, (inputs,) = embed(skeleton, _load_zeros, [{"inputs_embeds": hidden}])
     seen: dict[Any, int] = {}
     kinds: list[BlockStructure] = []
     blocks: list[int] = []

@@ -1,6 +1,7 @@
 """Running a model in parts, with only the modules that run having weights."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,14 +33,16 @@ class _Stop(Exception):  # noqa: N818 - control flow, not an error
 
 
 def embed(
-    skeleton: Skeleton, load: Load, **inputs: torch.Tensor
-) -> tuple[torch.Tensor, list[BlockInputs]]:
-    """The first block's hidden states, and how the model calls each block on such inputs.
+    skeleton: Skeleton, load: Load, batches: Iterable[dict[str, torch.Tensor]]
+) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    """Per batch of model inputs: the first block's hidden states, and the calls of all blocks.
 
-    The calls depend on the shape of the inputs alone (rotary tables, masks, positions), so those
-    of one batch serve every batch of that shape.
+    The calls depend on the shape of a batch alone (rotary tables, masks, positions), so batches of
+    one shape share them.
     """
     calls: list[BlockInputs] = []
+    entered: list[torch.Tensor] = []
+    by_shape: dict[torch.Size, list[BlockInputs]] = {}
     count = len(skeleton.blocks)
 
     def stand_in(hidden: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
@@ -49,10 +52,12 @@ def embed(
             raise _Stop
         return hidden
 
-    entered: list[torch.Tensor] = []
     with _blocks_replaced(skeleton, stand_in), _loaded_on_call(skeleton, load):
-        _forward(skeleton, inputs)
-    return entered[0], calls
+        for inputs in batches:
+            _forward(skeleton, inputs)
+            by_shape.setdefault(entered[-1].shape, calls.copy())
+            calls.clear()
+    return entered, [by_shape[hidden.shape] for hidden in entered]
 
 
 def leave(
@@ -107,24 +112,29 @@ def _blocks_replaced(skeleton: Skeleton, stand_in: Callable[..., torch.Tensor]) 
 
 @contextmanager
 def _loaded_on_call(skeleton: Skeleton, load: Load) -> Iterator[None]:
-    """Load each module outside the blocks when it is called, and let go of it when it is done."""
+    """Load each module outside the blocks when it is first called; let go of all at the end."""
     handles = []
+    loaded: list[nn.Module] = []
+
+    def on_call(name: str, module: nn.Module) -> None:
+        if module not in loaded:
+            load(name, module)
+            loaded.append(module)
+
     for name, module in skeleton.model.named_modules():
         if name.startswith(skeleton.prefix + ".") or not any(
             p.is_meta for p in module.parameters(recurse=False)
         ):
             continue
-        handles.append(
-            module.register_forward_pre_hook(lambda module, _, name=name: load(name, module))
-        )
-        handles.append(
-            module.register_forward_hook(lambda module, _, __: release(module), always_call=True)
-        )
+        hook = functools.partial(lambda name, module, _: on_call(name, module), name)
+        handles.append(module.register_forward_pre_hook(hook))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+        for module in loaded:
+            release(module)
 
 
 def release(module: nn.Module) -> None:

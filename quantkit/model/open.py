@@ -1,0 +1,223 @@
+"""A model folder, plain or quantized, opened for running block by block."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from quantkit.checkpoint.reader import Checkpoint, open_checkpoint
+from quantkit.core import registry
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import Format
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.scheme import Scheme
+from quantkit.grid.activation import int8_per_token
+from quantkit.grid.qtensor import QTensor
+from quantkit.model.skeleton import (
+    Skeleton,
+    build_skeleton,
+    is_linear,
+    is_transposed,
+    linear_facts,
+    read_config,
+    source_name,
+)
+from quantkit.model.walk import BlockInputs, embed, leave, release
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+TOKENS_PER_BATCH = 2048
+"""Tokens that go through a block at once; fixed, so that results do not depend on a setting."""
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A skeleton and the checkpoint that its weights come from, one tensor at a time.
+
+    `dtype` is the dtype of the computation: the model's own, or fp32 for fp16 models on a CPU,
+    which has no fast fp16 arithmetic. `format` is None for a plain model.
+    """
+
+    skeleton: Skeleton
+    checkpoint: Checkpoint
+    format: Format | None
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def config(self) -> Any:
+        """The transformers config."""
+        return self.skeleton.model.config
+
+    def source_name(self, name: str) -> str | None:
+        """The checkpoint's name of parameter `name`; None where it has none."""
+        return source_name(self.skeleton.model, name, self.checkpoint.names)
+
+    def scheme(self, linear: str) -> Scheme | None:
+        """The scheme of module `linear`; None where it is dense."""
+        if self.format is None:
+            return None
+        return self.format.parse(self.checkpoint.config["quantization_config"], linear)
+
+    def qtensor(self, linear: str) -> QTensor:
+        """The decoded codes and scales of a quantized linear.
+
+        Raises:
+            InputError: a tensor that the format needs is not in the checkpoint.
+        """
+        scheme = self.scheme(linear)
+        assert self.format is not None and scheme is not None
+        facts = linear_facts(linear, self.skeleton.model.get_submodule(linear))
+        tensors = {}
+        for suffix in self.format.suffixes(scheme):
+            name = self.source_name(f"{linear}.{suffix}")
+            if name is None:
+                raise InputError(
+                    f"`{linear}.{suffix}` is not in `{self.checkpoint.folder}`",
+                    why=f"format {self.format.name} needs it",
+                    hint="quantize again, or list the module as not converted",
+                )
+            tensors[suffix] = self.checkpoint.tensor(name)
+        return self.format.decode(tensors, scheme, facts)
+
+    def parameter(self, name: str) -> torch.Tensor:
+        """Parameter `name` as the model computes with it: decoded, in `dtype`, on `device`.
+
+        Raises:
+            InputError: the checkpoint does not hold it.
+        """
+        linear, _, key = name.rpartition(".")
+        module = self.skeleton.model.get_submodule(linear)
+        if key == "weight" and is_linear(module) and self.scheme(linear) is not None:
+            weight = self.qtensor(linear).dequantize(self.dtype)
+            return (weight.T.contiguous() if is_transposed(module) else weight).to(self.device)
+        source = self.source_name(name)
+        if source is None:
+            raise InputError(
+                f"`{name}` is not in `{self.checkpoint.folder}`",
+                hint="a folder whose safetensors files hold the whole model",
+            )
+        return self.checkpoint.tensor(source).to(self.device, self.dtype)
+
+    def load(self, name: str, module: nn.Module) -> None:
+        """Give `module` (not its children) its real parameters."""
+        for key, meta in module.named_parameters(recurse=False):
+            tensor = self.parameter(f"{name}.{key}")
+            if tensor.shape != meta.shape:
+                raise InputError(
+                    f"`{name}.{key}` is {tuple(tensor.shape)} in the checkpoint",
+                    why=f"config.json makes it {tuple(meta.shape)}",
+                    hint="the config.json that belongs to these weights",
+                )
+            setattr(module, key, nn.Parameter(tensor, requires_grad=False))
+
+    def load_block(self, index: int) -> nn.Module:
+        """Block `index` with its weights in memory; `release` lets go of them."""
+        block = self.skeleton.blocks[index]
+        for name, module in block.named_modules():
+            self.load(".".join(filter(None, (self.skeleton.block_name(index), name))), module)
+        for name, linear in block.named_modules():
+            if is_linear(linear):
+                scheme = self.scheme(f"{self.skeleton.block_name(index)}.{name}")
+                if scheme is not None and scheme.activation == "int8-token":
+                    linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
+        return block
+
+    def enter(
+        self, input_ids: torch.Tensor
+    ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+        """Batches of hidden states before the first block, and how each block is called on them."""
+        size = max(1, TOKENS_PER_BATCH // input_ids.shape[1])
+        batches = [{"input_ids": ids} for ids in input_ids.to(self.device).split(size)]
+        return embed(self.skeleton, self.load, batches)
+
+    def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
+        """The last block's output (windows, length, width), each block's weights read once."""
+        batches, calls = self.enter(input_ids)
+        count = len(self.skeleton.blocks)
+        for index in range(count):
+            block = self.load_block(index)
+            with torch.no_grad():
+                for i, hidden in enumerate(batches):
+                    batches[i] = calls[i][index].run(block, hidden)
+            drop(block)
+            report(Progress("forward", index + 1, count, self.skeleton.block_name(index)))
+        return torch.cat(batches)
+
+    def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary)."""
+        module = self.skeleton.model.get_submodule(self.skeleton.head)
+        self.load(self.skeleton.head, module)
+
+        def logits(rows: torch.Tensor) -> torch.Tensor:
+            out = leave(self.skeleton, self.load, rows[:, None], head=module)
+            return out.squeeze(1).float()
+
+        return logits
+
+
+def drop(block: nn.Module) -> None:
+    """Let go of a loaded block's weights and hooks."""
+    release(block)
+    for module in block.modules():
+        module._forward_pre_hooks.clear()  # noqa: SLF001 - torch has no public way to list them
+
+
+def open_model(
+    folder: Path, *, trust_remote_code: bool = False, device: str = "cpu"
+) -> OpenModel:
+    """A plain model folder, or an artifact of a known format, ready to run block by block.
+
+    Raises:
+        InputError: it is no model folder. RefusedError: its architecture or format is not known.
+    """
+    checkpoint = open_checkpoint(folder)
+    config = read_config(folder, trust_remote_code=trust_remote_code)
+    skeleton = build_skeleton(config, trust_remote_code=trust_remote_code)
+    embedding = skeleton.model.get_input_embeddings()
+    name = next(n for n, m in skeleton.model.named_modules() if m is embedding)
+    source = source_name(skeleton.model, f"{name}.weight", checkpoint.names)
+    dtype = checkpoint.tensor(source)[:1].dtype if source else torch.float32
+    if dtype is torch.float16 and device == "cpu":
+        dtype = torch.float32
+    return OpenModel(skeleton, checkpoint, _format(checkpoint), dtype, torch.device(device))
+
+
+def _format(checkpoint: Checkpoint) -> Format | None:
+    stated = checkpoint.config.get("quantization_config")
+    if stated is None:
+        return None
+    for name in registry.names("formats"):
+        found: Format = registry.load("formats", name, "FORMAT")
+        if found.matches(stated):
+            return found
+    raise RefusedError(
+        f"`{checkpoint.folder}` is quantized in a format quantkit does not read",
+        why=f"quantization_config says {stated.get('quant_method', 'nothing')!r}",
+        hint=f"one of {', '.join(registry.names('formats'))}, or the original model",
+    )
+
+
+def load_dense(model: OpenModel) -> "PreTrainedModel":
+    """The whole model in memory, decoded, as transformers runs it (for generation)."""
+    network = model.skeleton.model
+    for name, module in network.named_modules():
+        if name.startswith(model.skeleton.prefix + "."):
+            continue
+        if any(True for _ in module.parameters(recurse=False)):
+            model.load(name, module)
+    for index in range(len(model.skeleton.blocks)):
+        model.load_block(index)
+    return network
+
+
+def linears(model: OpenModel) -> Iterator[tuple[str, nn.Module]]:
+    """Every linear inside the blocks, by full module name, in order."""
+    for index, block in enumerate(model.skeleton.blocks):
+        for name, module in block.named_modules():
+            if is_linear(module):
+                yield f"{model.skeleton.block_name(index)}.{name}", module

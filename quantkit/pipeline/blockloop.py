@@ -1,0 +1,105 @@
+"""The block loop: every block runs once on the calibration tokens and is quantized meanwhile.
+
+At the first linear of a group the forward of each batch is paused with its input; when all batches
+stand there the group's statistics are complete, the group is solved, its weights are replaced by
+the dequantized ones, and the forwards go on. So each group sees what its quantized predecessors
+really give, for the price of one forward. A pause is a switch of greenlets.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import torch
+from greenlet import getcurrent, greenlet
+from torch import nn
+
+from quantkit.core.errors import QuantkitError
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.model.open import OpenModel, drop
+from quantkit.model.structure import Structure
+from quantkit.model.walk import BlockInputs
+from quantkit.pipeline.groups import BlockState, InputChange, Job, solve_group
+from quantkit.stats.hessian import InputCollector
+
+
+def quantize_blocks(
+    model: OpenModel,
+    structure: Structure,
+    job: Job,
+    input_ids: torch.Tensor | None,
+    report: Report = silent,
+) -> Iterator[BlockState]:
+    """Quantize the blocks in order, each with the inputs that its quantized predecessors give.
+
+    `input_ids` is int64 (windows, length); None quantizes without looking at any input. While a
+    block computes, the next one is read.
+
+    Raises:
+        QuantkitError: an input is not finite; it names the module.
+    """
+    batches, calls = model.enter(input_ids) if input_ids is not None else ([], [])
+    count = len(model.skeleton.blocks)
+    started = monotonic()
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(model.load_block, 0)
+        for index in range(count):
+            block = coming.result()
+            if index + 1 < count:
+                coming = reader.submit(model.load_block, index + 1)
+            state = BlockState(model, index, block, structure.of(index))
+            with torch.no_grad():
+                if batches:
+                    batches = _run(state, job, batches, [c[index] for c in calls])
+                else:
+                    _solve_blindly(state, job)
+            drop(block)
+            left = (monotonic() - started) / (index + 1) * (count - index - 1)
+            report(Progress("quantize", index + 1, count, state.summary(), left))
+            yield state
+
+
+def _solve_blindly(state: BlockState, job: Job) -> None:
+    for group in state.structure.groups:
+        if state.scheme(job, group) is not None:
+            solve_group(state, job, group, None)
+
+
+def _run(
+    state: BlockState, job: Job, batches: list[torch.Tensor], calls: list[BlockInputs]
+) -> list[torch.Tensor]:
+    """Each batch's output of the block, with its groups solved on the way."""
+    groups = [g for g in state.structure.groups if state.scheme(job, g) is not None]
+    pauses = [_Pause(state, group.names, group.mixes_tokens) for group in groups]
+    runs = [greenlet(call.run) for call in calls]
+    outputs = [run.switch(state.block, hidden) for run, hidden in zip(runs, batches, strict=True)]
+    for group, pause in zip(groups, pauses, strict=True):
+        pause.change = solve_group(state, job, group, pause.collector.finish())
+        outputs = [run.switch() for run in runs]
+    return outputs
+
+
+class _Pause:
+    """Hooks on a group's linears: the first pauses each forward; all then take the changed input."""
+
+    def __init__(self, state: BlockState, names: tuple[str, ...], mixes_tokens: bool) -> None:  # noqa: FBT001 - one caller
+        self.collector = InputCollector(mixes_tokens=mixes_tokens)
+        self.change: InputChange | None = None
+        self.where = f"{state.name}.{names[0]}"
+        first, *others = (state.block.get_submodule(name) for name in names)
+        first.register_forward_pre_hook(self._stop)
+        for other in others:
+            other.register_forward_pre_hook(self._follow)
+
+    def _stop(self, module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        try:
+            self.collector.add(arguments[0])
+        except QuantkitError as error:
+            what = f"the input of `{self.where}` is not finite"
+            hint = "check the weights of the blocks before it, or use bf16 where fp16 overflows"
+            raise QuantkitError(what, why=error.what, hint=hint) from error
+        getcurrent().parent.switch()
+        return self._follow(module, arguments)
+
+    def _follow(self, _: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return arguments[0] if self.change is None else self.change(arguments[0])

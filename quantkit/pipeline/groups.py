@@ -1,0 +1,190 @@
+"""One group of linears: fold scales into its producer, solve it, put the result in place."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from quantkit.core.method import Method, Solved
+from quantkit.core.scheme import Scheme
+from quantkit.grid.activation import int8_per_token
+from quantkit.model.open import OpenModel
+from quantkit.model.skeleton import is_transposed
+from quantkit.model.structure import BlockStructure, LinearGroup, ScalePair
+from quantkit.stats.inputs import InputStats
+
+InputChange = Callable[[torch.Tensor], torch.Tensor]
+"""What a group's input becomes once its scales are folded and its activations quantized."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The method, its options, and the scheme of every linear that is quantized (by full name)."""
+
+    method: Method
+    options: Any
+    schemes: Mapping[str, Scheme]
+
+
+@dataclass
+class BlockState:
+    """A block on its way: `solved` linears by full name, and parameters `changed` by folding.
+
+    `changed` maps checkpoint names to tensors in the dtype of their source.
+    """
+
+    model: OpenModel
+    index: int
+    block: nn.Module
+    structure: BlockStructure
+    solved: dict[str, Solved] = field(default_factory=dict)
+    changed: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Module path of the block."""
+        return self.model.skeleton.block_name(self.index)
+
+    def full(self, linear: str) -> str:
+        """Full module name of a module of the block."""
+        return f"{self.name}.{linear}"
+
+    def scheme(self, job: Job, group: LinearGroup) -> Scheme | None:
+        """The scheme that the linears of a group share; None where they stay as they are."""
+        return job.schemes.get(self.full(group.names[0]))
+
+    def summary(self) -> str:
+        """Name and mean relative loss of the block, for people."""
+        losses = [s.loss for s in self.solved.values() if s.loss is not None]
+        return f"{self.name}  loss {sum(losses) / len(losses):.2e}" if losses else self.name
+
+    def source(self, parameter: str) -> tuple[str, torch.Tensor]:
+        """Checkpoint name and present value, in its source dtype, of a parameter of the block."""
+        name = self.model.source_name(self.full(parameter))
+        assert name is not None, parameter
+        return name, self.changed.get(name, self.model.checkpoint.tensor(name))
+
+
+def solve_group(
+    state: BlockState, job: Job, group: LinearGroup, stats: InputStats | None
+) -> InputChange | None:
+    """Quantize the linears of `group` in place; give what their input becomes (None: unchanged)."""
+    scheme = state.scheme(job, group)
+    assert scheme is not None
+    modules = [state.block.get_submodule(name) for name in group.names]
+    weights = [matrix(module) for module in modules]
+    dtype = scale_dtype(scheme, state.source(f"{group.names[0]}.weight")[1].dtype)
+    divided = None
+    pair = state.structure.pair_of(group)
+    if stats is not None and pair is not None and job.method.rescale is not None:
+        wanted = job.method.rescale(weights, stats, scheme, job.options)
+        if wanted is not None:
+            divided = fold(state, pair, wanted)
+            weights = [weight * divided for weight in weights]
+            stats = rescaled(stats, divided)
+    solved = job.method.quantize(weights, stats, scheme, dtype, job.options)
+    for name, module, result in zip(group.names, modules, solved, strict=True):
+        state.solved[state.full(name)] = result
+        place(module, result.qtensor.dequantize())
+    return _input_change(divided, scheme)
+
+
+def matrix(module: nn.Module) -> torch.Tensor:
+    """The weight as fp32 (out_features, in_features)."""
+    weight: torch.Tensor = module.weight.data  # type: ignore[assignment, union-attr]  # a Parameter
+    return (weight.T if is_transposed(module) else weight).float().contiguous()
+
+
+def place(module: nn.Module, weight: torch.Tensor) -> None:
+    """Let `module` compute with the (out_features, in_features) `weight`, rounded once."""
+    data: torch.Tensor = module.weight.data  # type: ignore[assignment, union-attr]  # a Parameter
+    data.copy_(weight.T if is_transposed(module) else weight)
+
+
+def scale_dtype(scheme: Scheme, source: torch.dtype) -> torch.dtype:
+    """The dtype in which a format stores scales: the model's own if it has 16 bits.
+
+    Engines cast weight-only scales to the serving dtype, and keep those of W8A8 and NF4 in fp32.
+    """
+    if scheme.activation is not None or scheme.grid == "nf4":
+        return torch.float32
+    return source if source in (torch.bfloat16, torch.float16) else torch.float16
+
+
+def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:
+    """The statistics of x / s."""
+    outer = s[:, None] * s
+    return replace(
+        stats,
+        hessian=stats.hessian / outer,
+        sink=stats.sink / outer,
+        absmax=stats.absmax / s,
+        sample=stats.sample / s,
+    )
+
+
+def fold(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tensor:
+    """Divide the producer by about `wanted` (columns,); give the factors that it really took.
+
+    A norm's weight is divided and rounded to its dtype, and the factors follow from the rounding.
+    Biases and quantized rows have no such freedom: there the factors are powers of two, which
+    change no mantissa, so that an already finished producer keeps its codes.
+    """
+    producer = state.block.get_submodule(pair.producer)
+    bias = getattr(producer, "bias", None)
+    s = pair.rows(wanted)
+    if pair.kind == "linear" or bias is not None:
+        s = torch.exp2(torch.log2(s).round_())
+    if pair.kind == "linear":
+        _divide_linear(state, pair.producer, producer, s)
+    else:
+        s = _divide_norm(state, pair, producer, s)
+    if bias is not None:
+        name, value = state.source(f"{pair.producer}.bias")
+        state.changed[name] = (value.float() / s).to(value.dtype)
+        bias.data.copy_(state.changed[name])
+    return pair.columns(s)
+
+
+def _divide_norm(
+    state: BlockState, pair: ScalePair, producer: nn.Module, s: torch.Tensor
+) -> torch.Tensor:
+    offset = 1.0 if pair.kind == "norm_offset" else 0.0
+    name, value = state.source(f"{pair.producer}.weight")
+    acts = value.float() + offset
+    new = (acts / s - offset).to(value.dtype)
+    taken = acts / (new.float() + offset)
+    good = torch.isfinite(taken) & (taken > 0)
+    new = torch.where(good, new, value)
+    state.changed[name] = new
+    producer.weight.data.copy_(new)  # type: ignore[union-attr, operator]  # a Parameter
+    return torch.where(good, taken, torch.ones_like(taken))
+
+
+def _divide_linear(state: BlockState, name: str, producer: nn.Module, s: torch.Tensor) -> None:
+    """Divide the rows of a linear by powers of two: its scales if it is quantized."""
+    done = state.solved.get(state.full(name))
+    if done is None:
+        source, value = state.source(f"{name}.weight")
+        rows = s if is_transposed(producer) else s[:, None]
+        state.changed[source] = (value.float() / rows).to(value.dtype)
+        producer.weight.data.copy_(state.changed[source])  # type: ignore[union-attr, operator]  # a Parameter
+        return
+    scales = (done.qtensor.scales.float() / s[:, None]).to(done.qtensor.scales.dtype)
+    qtensor = replace(done.qtensor, scales=scales)
+    state.solved[state.full(name)] = replace(done, qtensor=qtensor)
+    place(producer, qtensor.dequantize())
+
+
+def _input_change(divided: torch.Tensor | None, scheme: Scheme) -> InputChange | None:
+    quantized = scheme.activation == "int8-token"
+    if divided is None:
+        return int8_per_token if quantized else None
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        x = (x.float() / divided).to(x.dtype)
+        return int8_per_token(x) if quantized else x
+
+    return change
