@@ -1,0 +1,87 @@
+"""Files that are whole or not there: temporary name, fsync, rename, fsync of the folder."""
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quantkit.core.errors import ResourceError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def io_errors(path: Path) -> Iterator[None]:
+    """Turn what the system says of `path` into a ResourceError for people."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in _FULL
+        hint = "free some space, or write to another disk" if full else "another output folder"
+        what = f"cannot write `{error.filename or path}`"
+        raise ResourceError(what, why=error.strerror, hint=hint) from error
+
+
+def temporary(path: Path) -> Path:
+    """The name that `path` bears until it is whole."""
+    return path.with_name(path.name + ".tmp")
+
+
+def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    """Write a new file of mode 0666 less the umask.
+
+    Raises:
+        ResourceError: disk full, no permission, I/O error; an fsync that failed is not tried again,
+            because the kernel may then report success for data that is lost.
+    """
+    with io_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = create(temporary(path))
+        try:
+            for chunk in chunks:
+                write_all(fd, chunk)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        settle(path)
+
+
+def create(path: Path) -> int:
+    """A descriptor for writing a file that must not exist."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o666)
+
+
+def allocate(fd: int, size: int) -> None:
+    """Give the file its size, with disk space behind it where the file system can promise it."""
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        os.ftruncate(fd, size)
+
+
+def write_all(fd: int, data: bytes | memoryview, offset: int | None = None) -> None:
+    """Write all of `data` at `offset`, or at the end of what was written."""
+    view = memoryview(data)
+    done = 0
+    while done < len(view):
+        part = view[done:]
+        done += os.write(fd, part) if offset is None else os.pwrite(fd, part, offset + done)
+
+
+def settle(path: Path) -> None:
+    """Give a whole and synced temporary file its name."""
+    temporary(path).rename(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the folder's names survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,133 @@
+"""Files of a folder that nobody vouches for: regular, inside it, the same as when first seen."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantkit.checkpoint import strict_json
+from quantkit.core.errors import InputError, IntegrityError, ResourceError
+
+CHUNK = 8 * 2**20
+JSON_LIMIT = 10 * 2**20
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What changes when a file is written: size in bytes, mtime in ns, inode."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The real path of `folder`/`name`: in the folder, or in its hub cache's blob store.
+
+    Raises:
+        InputError: it leads elsewhere, or does not exist.
+    """
+    path = folder / name
+    try:
+        real, root = path.resolve(strict=True), folder.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
+        raise InputError(f"cannot open `{path}`", why=str(error)) from None
+    if not any(real.is_relative_to(home) for home in (root, *_blob_stores(root))):
+        raise InputError(
+            f"`{path}` leads out of its folder",
+            why=f"it is a link to `{real}`",
+            hint="put the file itself in its place",
+        )
+    return real
+
+
+def _blob_stores(root: Path) -> tuple[Path, ...]:
+    """Where a snapshot of the hub's cache keeps bytes: `<cache>/<repo>/blobs`, `<cache>/blobs`."""
+    if root.parent.name != "snapshots":
+        return ()
+    repository = root.parent.parent
+    return (repository / "blobs", repository.parent / "blobs")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[int, Fingerprint]]:
+    """A file descriptor for reading a regular file, and the file's fingerprint.
+
+    O_NONBLOCK, because opening a FIFO would wait for ever; then all but regular files are refused.
+
+    Raises:
+        InputError: missing, or not a regular file.
+        ResourceError: no permission, or the disk fails.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"`{path}` is missing") from None
+    except OSError as error:
+        raise ResourceError(f"cannot open `{path}`", why=error.strerror) from error
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise InputError(f"`{path}` is not a regular file")
+        yield fd, Fingerprint(info.st_size, info.st_mtime_ns, info.st_ino)
+    finally:
+        os.close(fd)
+
+
+def read_into(path: Path, fd: int, memory: memoryview, offset: int) -> None:
+    """Fill `memory` from `offset` on.
+
+    Raises:
+        IntegrityError: the file ends too early.
+        ResourceError: the disk fails.
+    """
+    done = 0
+    while done < len(memory):
+        try:
+            got = os.preadv(fd, [memory[done : done + CHUNK]], offset + done)
+        except OSError as error:
+            where = f"`{path}` at byte {offset + done:,}"
+            raise ResourceError(f"cannot read {where}", why=error.strerror) from error
+        if got == 0:
+            raise IntegrityError(
+                f"`{path}` ends at byte {offset + done:,}, {len(memory) - done:,} bytes too early",
+                hint="fetch the file again",
+            )
+        done += got
+
+
+def read_json(path: Path, max_bytes: int = JSON_LIMIT) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        InputError: no regular file, or not strict JSON.
+    """
+    with opened(path) as (fd, fingerprint):
+        data = bytearray(min(fingerprint.size, max_bytes + 1))
+        read_into(path, fd, memoryview(data), 0)
+    try:
+        return strict_json.loads(bytes(data), max_bytes=max_bytes)
+    except ValueError as error:
+        raise InputError(f"`{path}` cannot be read", why=f"it {error}") from None
+
+
+def chunks(path: Path) -> Iterator[memoryview]:
+    """The file's bytes, piece by piece; a piece is overwritten by the next."""
+    memory = memoryview(bytearray(CHUNK))
+    with opened(path) as (fd, fingerprint):
+        for offset in range(0, fingerprint.size, CHUNK):
+            part = memory[: min(CHUNK, fingerprint.size - offset)]
+            read_into(path, fd, part, offset)
+            yield part
+
+
+def sha256(path: Path) -> str:
+    """The file's SHA-256 as 64 hex digits."""
+    digest = hashlib.sha256()
+    for part in chunks(path):
+        digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,134 @@
+"""The header of a safetensors file, checked to the byte before any of it is believed.
+
+Format: 8 bytes little-endian header size, JSON header, data. safetensors 0.8 accepts duplicate
+keys, unknown keys, path-like names and a leading space; this reader does not.
+"""
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantkit.checkpoint import strict_json
+from quantkit.checkpoint.files import Fingerprint, read_into
+from quantkit.core.errors import IntegrityError, RefusedError
+
+# Bytes of one element, in the order of safetensors' own enumeration. Its writer sorts by it, last
+# first, so that each tensor starts at a multiple of its element's size.
+DTYPE_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
+    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4,
+    "F64": 8, "I64": 8, "U64": 8,
+}  # fmt: skip
+
+MAX_HEADER = 100 * 2**20
+MAX_DIMS = 8
+MAX_DIM = 2**40
+MAX_EMPTY = 1000
+_NAME = re.compile(r"(?!/)(?!.*\.\.)[A-Za-z0-9._/-]{1,512}")
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies: bytes [start, end) of file `shard`; `dtype` as safetensors names it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    shard: str
+    start: int
+    end: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data in bytes."""
+        return self.end - self.start
+
+
+def read_header(path: Path, fd: int, fingerprint: Fingerprint) -> dict[str, TensorInfo]:
+    """Every tensor of an open safetensors file.
+
+    Raises:
+        IntegrityError: the file is cut off or its header is not sound.
+        RefusedError: a tensor has a dtype that cannot be read.
+    """
+    shard, size = path.name, fingerprint.size
+    prefix = bytearray(8)
+    if size < 8:
+        raise _fault(shard, f"it has only {size} bytes", cut=True)
+    read_into(path, fd, memoryview(prefix), 0)
+    (length,) = struct.unpack("<Q", prefix)
+    if length > MAX_HEADER:
+        raise _fault(shard, f"its header claims {length:,} bytes, more than {MAX_HEADER:,}")
+    if length > size - 8:
+        raise _fault(shard, f"its header claims {length:,} bytes, the file has {size:,}", cut=True)
+    raw = bytearray(length)
+    read_into(path, fd, memoryview(raw), 8)
+    return parse_header(bytes(raw), shard, size)
+
+
+def parse_header(raw: bytes, shard: str, size: int) -> dict[str, TensorInfo]:
+    """Every tensor that the header `raw` of a file of `size` bytes names, in the header's order."""
+    if not raw.startswith(b"{"):
+        raise _fault(shard, "its header does not begin with `{`")
+    try:
+        header = strict_json.loads(raw, max_bytes=MAX_HEADER)
+    except ValueError as error:
+        raise _fault(shard, f"its header {error}") from None
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise _fault(shard, "its `__metadata__` is not a map of strings")
+    begin = 8 + len(raw)
+    tensors = {name: _tensor(name, entry, shard, begin) for name, entry in header.items()}
+    _check_layout(tensors, shard, begin, size)
+    return tensors
+
+
+def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
+    if not _NAME.fullmatch(name):
+        raise _fault(shard, f"{name[:80]!r} is no name for a tensor")
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise _fault(shard, f"the entry of `{name}` is not dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not _naturals(shape) or len(shape) > MAX_DIMS or any(dim > MAX_DIM for dim in shape):
+        raise _fault(shard, f"`{name}` has the shape {str(shape)[:80]}")
+    if not _naturals(offsets) or len(offsets) != 2:
+        raise _fault(shard, f"`{name}` has the offsets {str(offsets)[:80]}")
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        known = ", ".join(DTYPE_BYTES)
+        raise RefusedError(
+            f"`{name}` in `{shard}` has the dtype {str(dtype)[:20]!r}, which quantkit cannot read",
+            why=f"it reads {known}",
+            hint="a checkpoint in BF16, F16 or F32",
+        )
+    expected = math.prod(shape) * DTYPE_BYTES[dtype]
+    if offsets[1] - offsets[0] != expected:
+        given = offsets[1] - offsets[0]
+        raise _fault(shard, f"`{name}` needs {expected:,} bytes, its offsets give {given:,}")
+    return TensorInfo(dtype, tuple(shape), shard, begin + offsets[0], begin + offsets[1])
+
+
+def _naturals(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+
+
+def _check_layout(tensors: dict[str, TensorInfo], shard: str, begin: int, size: int) -> None:
+    """The tensors cover the data exactly: no overlap, no hole, nothing behind."""
+    if sum(info.nbytes == 0 for info in tensors.values()) > MAX_EMPTY:
+        raise _fault(shard, f"more than {MAX_EMPTY:,} of its tensors are empty")
+    at = begin
+    for name, info in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
+        if info.start != at:
+            kind = "overlaps the tensor before it" if info.start < at else "leaves a hole before it"
+            raise _fault(shard, f"`{name}` {kind}")
+        at = info.end
+    if at != size:
+        word = "missing" if at > size else "too many"
+        raise _fault(shard, f"{abs(at - size):,} bytes of data are {word}", cut=at > size)
+
+
+def _fault(shard: str, why: str, *, cut: bool = False) -> IntegrityError:
+    what = f"`{shard}` is cut off" if cut else f"`{shard}` is not a sound safetensors file"
+    return IntegrityError(what, why=why, hint="fetch the file again")

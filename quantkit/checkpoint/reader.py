@@ -1,0 +1,224 @@
+"""A folder opened as a checkpoint: every header checked, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quantkit.checkpoint.files import Fingerprint, inside, opened, read_json
+from quantkit.checkpoint.header import MAX_HEADER, TensorInfo, read_header
+from quantkit.core.errors import InputError, IntegrityError, RefusedError
+
+if TYPE_CHECKING:
+    import torch
+
+CONFIG = "config.json"
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+TEMPLATES = "additional_chat_templates"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model folder whose headers hold what they promise.
+
+    `config` is config.json as it stands, `names` every tensor of every shard, `files` the other
+    files (sorted, relative; a subfolder is named once, with a slash at its end).
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    names: dict[str, TensorInfo]
+    files: tuple[str, ...]
+    fingerprints: dict[str, Fingerprint]
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """The tensor in memory of its own, bit for bit as in the file.
+
+        Raises:
+            KeyError: no tensor of that name.
+            IntegrityError: the source changed since it was opened.
+            ResourceError: the disk fails.
+        """
+        from quantkit.checkpoint.tensors import read_tensor
+
+        info = self.names[name]
+        path = inside(self.folder, info.shard)
+        return read_tensor(path, name, info, self.fingerprints[info.shard])
+
+    def check_unchanged(self) -> None:
+        """Nothing, when config and shards are the files that were opened.
+
+        Raises:
+            IntegrityError: one of them changed or is gone.
+        """
+        for name, expected in self.fingerprints.items():
+            try:
+                with opened(inside(self.folder, name)) as (_, fingerprint):
+                    same = fingerprint == expected
+            except InputError:
+                same = False
+            if not same:
+                raise IntegrityError(
+                    f"`{self.folder / name}` changed while it was being read",
+                    why="its size, time or inode differs from when the checkpoint was opened",
+                    hint="start again once nothing writes to it",
+                )
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """The folder as a checkpoint, with config, index and every safetensors header checked.
+
+    Raises:
+        InputError: not a model folder, or its config or index is not what it should be.
+        RefusedError: its weights are pickles, or of a dtype that cannot be read.
+        IntegrityError: a shard is missing, cut off, corrupt, or at odds with the index.
+    """
+    fingerprints: dict[str, Fingerprint] = {}
+    config = _read_config(folder, fingerprints)
+    weight_map = read_weight_map(folder)
+    names: dict[str, TensorInfo] = {}
+    _check_present(folder, shard_names(weight_map))
+    for shard in shard_names(weight_map):
+        path = inside(folder, shard)
+        with opened(path) as (fd, fingerprint):
+            fingerprints[shard] = fingerprint
+            # the real file of a hub snapshot is named by its hash: say the shard's own name
+            tensors = read_header(folder / shard, fd, fingerprint)
+        _check_disjoint(names, tensors, shard)
+        names.update(tensors)
+    _check_index(weight_map, names)
+    _check_depth(config, names)
+    weights = {*shard_names(weight_map), INDEX, CONFIG}
+    return Checkpoint(folder, config, names, _other_files(folder, weights), fingerprints)
+
+
+def read_weight_map(folder: Path) -> dict[str, str]:
+    """Tensor name to shard as the index says; empty where the weights are one `model.safetensors`.
+
+    Raises:
+        InputError: no weights, two sets of them, or an index that is not sound.
+        RefusedError: the weights are pickles.
+    """
+    single, index = (folder / SINGLE).is_file(), (folder / INDEX).exists()
+    if not index and not single:
+        raise _no_weights(folder)
+    if not index:
+        return {}
+    content = read_json(inside(folder, INDEX), max_bytes=MAX_HEADER)
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputError(f"`{folder / INDEX}` has no `weight_map`", hint="fetch the file again")
+    for shard in weight_map.values():
+        if not _is_shard_name(shard):
+            raise InputError(
+                f"`{folder / INDEX}` names {str(shard)[:80]!r} as a shard",
+                why="a shard is a `*.safetensors` file in the same folder",
+            )
+    if single and SINGLE not in weight_map.values():
+        raise InputError(
+            f"`{folder}` holds two sets of weights: `{SINGLE}` and `{INDEX}`",
+            hint=f"remove one of the two from `{folder}`",
+        )
+    return weight_map
+
+
+def shard_names(weight_map: dict[str, str]) -> list[str]:
+    """The files that hold the weights, sorted."""
+    return sorted(set(weight_map.values())) or [SINGLE]
+
+
+def _read_config(folder: Path, fingerprints: dict[str, Fingerprint]) -> dict[str, Any]:
+    if not folder.is_dir():
+        kind = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"`{folder}` is not a model folder", why=f"it {kind}", hint="its folder")
+    if not (folder / CONFIG).exists():
+        raise InputError(
+            f"`{folder}` is not a model folder",
+            why=f"it has no `{CONFIG}`",
+            hint="the folder that holds config.json and *.safetensors",
+        )
+    path = inside(folder, CONFIG)
+    with opened(path) as (_, fingerprint):
+        fingerprints[CONFIG] = fingerprint
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise InputError(f"`{folder / CONFIG}` is not a JSON object")
+    return config
+
+
+def _no_weights(folder: Path) -> RefusedError | InputError:
+    pickles = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
+    if pickles:
+        return RefusedError(
+            f"`{folder}` has no safetensors weights, only `{pickles[0]}`",
+            why="such files are pickles, which can run code when opened; quantkit never loads them",
+            hint="a revision of the model with `*.safetensors`, or convert it where you trust it",
+        )
+    return InputError(
+        f"`{folder}` has no weights",
+        why=f"there is neither `{SINGLE}` nor `{INDEX}`",
+        hint="the folder that holds config.json and *.safetensors",
+    )
+
+
+def _is_shard_name(shard: Any) -> bool:
+    plain = isinstance(shard, str) and shard.endswith(".safetensors") and not shard.startswith(".")
+    return plain and shard.isprintable() and not set(shard) & set('/\\:*?"<>|')
+
+
+def _check_present(folder: Path, shards: list[str]) -> None:
+    gone = [shard for shard in shards if not (folder / shard).exists()]
+    if gone:
+        raise IntegrityError(
+            f"`{folder}` is incomplete",
+            why=f"{len(gone)} of {len(shards)} shards are missing, first `{gone[0]}`",
+            hint="fetch the model again",
+        )
+
+
+def _check_disjoint(
+    names: dict[str, TensorInfo], tensors: dict[str, TensorInfo], shard: str
+) -> None:
+    """Engines differ in which of two equal names they take."""
+    for name in tensors:
+        if name in names:
+            raise IntegrityError(
+                f"`{name}` is both in `{names[name].shard}` and in `{shard}`",
+                hint="fetch the model again; its shards do not belong together",
+            )
+
+
+def _check_index(weight_map: dict[str, str], names: dict[str, TensorInfo]) -> None:
+    for name, shard in weight_map.items():
+        if name not in names or names[name].shard != shard:
+            where = f"it is in `{names[name].shard}`" if name in names else "no shard has it"
+            raise IntegrityError(
+                f"`{INDEX}` says that {name[:200]!r} is in `{shard}`",
+                why=where,
+                hint="fetch the model again; its shards do not belong together",
+            )
+
+
+def _check_depth(config: dict[str, Any], names: dict[str, TensorInfo]) -> None:
+    """More blocks than tensors would be built for nothing, ten million of them for hours."""
+    for part in (config, config.get("text_config")):
+        for key in ("num_hidden_layers", "n_layer", "num_layers"):
+            blocks = part.get(key) if isinstance(part, dict) else None
+            if blocks is not None and (type(blocks) is not int or not 0 < blocks <= len(names)):
+                raise InputError(
+                    f"`{CONFIG}` says `{key}`: {str(blocks)[:40]}",
+                    why=f"the checkpoint has {len(names)} tensors",
+                )
+
+
+def _other_files(folder: Path, weights: set[str]) -> tuple[str, ...]:
+    names = []
+    for entry in folder.iterdir():
+        if entry.name == TEMPLATES and entry.is_dir():
+            names += [f"{TEMPLATES}/{template.name}" for template in entry.iterdir()]
+        elif entry.name not in weights:
+            names.append(entry.name + "/" * (entry.is_dir() and not entry.is_symlink()))
+    return tuple(sorted(names))

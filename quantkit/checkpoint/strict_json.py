@@ -1,0 +1,86 @@
+"""JSON that is taken at its word: no duplicate keys, no NaN, bounded size and depth."""
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+MAX_DEPTH = 64
+
+
+def loads(data: bytes, *, max_bytes: int) -> Any:
+    """The value that `data` holds.
+
+    Python's own reader takes the last of two equal keys, reads NaN and 1e999, and overflows its
+    stack on deep nesting.
+
+    Raises:
+        ValueError: what is wrong with it, as a sentence that continues "it ...".
+    """
+    if len(data) > max_bytes:
+        raise ValueError(f"has {len(data):,} bytes, more than the {max_bytes:,} allowed")
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"nests deeper than {MAX_DEPTH} levels") from None
+    _check_depth(value)
+    if b"\\u" in data:
+        _check_surrogates(value)
+    return value
+
+
+def dumps(value: Any) -> bytes:
+    """UTF-8 JSON, indented by 2, keys in their order, ending in a newline; NaN is refused."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"has the key {counts.most_common(1)[0][0][:80]!r} twice")
+    return result
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"holds {name}, which is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"holds {text[:40]}, which no float can hold")
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nests deeper than {MAX_DEPTH} levels")
+        level = [child for node in level for child in _children(node)]
+
+
+def _children(node: Any) -> Any:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
+
+
+def _check_surrogates(value: Any) -> None:
+    """Half of a surrogate pair is legal JSON, and no text that could be written again."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("holds half of a surrogate pair") from None

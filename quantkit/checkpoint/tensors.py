@@ -1,0 +1,90 @@
+"""Bytes in files to tensors in memory and back, one at a time."""
+
+from pathlib import Path
+
+import torch
+
+from quantkit.checkpoint.files import Fingerprint, opened, read_into
+from quantkit.checkpoint.header import TensorInfo
+from quantkit.core.errors import IntegrityError, ResourceError
+
+TORCH_DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E8M0": torch.float8_e8m0fnu,
+    "I16": torch.int16,
+    "U16": torch.uint16,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I32": torch.int32,
+    "U32": torch.uint32,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "U64": torch.uint64,
+}
+DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+RETRIES = 2
+
+
+def read_tensor(path: Path, name: str, info: TensorInfo, expected: Fingerprint) -> torch.Tensor:
+    """The tensor in memory of its own, bit for bit as in the file.
+
+    Read, never mapped: a disk that fails under a mapping kills the process without a word, and
+    mapped pages change when the file does. A failing read (EIO, ESTALE) is tried again on a newly
+    opened file.
+
+    Raises:
+        IntegrityError: the file is not the one that was opened, or holds what no tensor holds.
+        ResourceError: the disk fails.
+    """
+    memory = torch.empty(info.nbytes, dtype=torch.uint8)
+    for attempt in range(RETRIES + 1):
+        try:
+            with opened(path) as (fd, fingerprint):
+                if fingerprint != expected:
+                    raise changed(path)
+                read_into(path, fd, memory.numpy().data, info.start)
+            break
+        except ResourceError:
+            if attempt == RETRIES:
+                raise
+    if info.dtype == "BOOL" and info.nbytes and int(memory.max()) > 1:
+        raise IntegrityError(f"`{name}` in `{info.shard}` holds booleans that are neither 0 nor 1")
+    return memory.view(TORCH_DTYPES[info.dtype]).reshape(info.shape)
+
+
+def changed(path: Path) -> IntegrityError:
+    """The error for a source that was written while it was read."""
+    return IntegrityError(
+        f"`{path}` changed while it was being read",
+        why="its size, time or inode differs from when the checkpoint was opened",
+        hint="start again once nothing writes to it",
+    )
+
+
+def as_bytes(tensor: torch.Tensor) -> memoryview:
+    """The tensor's bytes in C order, without a copy where it is contiguous on the CPU already."""
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data
+
+
+def require_finite(name: str, tensor: torch.Tensor) -> None:
+    """Nothing, when the tensor holds neither NaN nor Inf.
+
+    Raises:
+        IntegrityError: it does; its name is said.
+    """
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return
+    # bfloat16 holds every 8-bit float, and aminmax knows none of those
+    wide = tensor.to(torch.bfloat16) if tensor.dtype.itemsize == 1 else tensor
+    low, high = torch.aminmax(wide.detach())
+    if not bool(torch.isfinite(low) & torch.isfinite(high)):
+        raise IntegrityError(
+            f"`{name}` holds NaN or Inf",
+            hint="look at the original checkpoint; if it is sound, another method or dtype",
+        )

@@ -1,0 +1,271 @@
+"""The output folder, built beside its name and renamed once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from quantkit.checkpoint import durable, files, strict_json
+from quantkit.checkpoint.reader import INDEX
+from quantkit.checkpoint.shards import Shard, TensorSpec, plan_shards
+from quantkit.core.errors import InputError, QuantkitError, ResourceError
+
+if TYPE_CHECKING:
+    import torch
+
+DEFAULT_SHARD_SIZE = 5 * 10**9
+LOCK = "lock"
+SUMS = "SHA256SUMS"
+
+
+class ArtifactWriter:
+    """Writes tensors in any order to where they belong; the bytes depend on the specs alone.
+
+    Use as a context manager. Entering makes `<output>.partial`, locks it and reserves the space of
+    every shard; leaving without `publish()` removes it. Nothing is kept of a tensor once added.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        specs: Iterable[TensorSpec],
+        max_shard_size: int = DEFAULT_SHARD_SIZE,
+    ) -> None:
+        self.output = output
+        self.folder = output.with_name(output.name + ".partial")
+        self.shards = plan_shards(specs, max_shard_size)
+        self._place = {
+            spec.name: (shard, spec, offset)
+            for shard in self.shards
+            for spec, offset in zip(shard.specs, shard.offsets, strict=True)
+        }
+        self._missing = {shard.name: {s.name for s in shard.specs} for shard in self.shards}
+        if len(self._place) != sum(len(shard.specs) for shard in self.shards):
+            raise QuantkitError("two tensors of the output bear the same name")
+        self._lock: int | None = None
+        self._complete = False
+
+    def __enter__(self) -> ArtifactWriter:
+        """Claim the name and the space, or raise before any work.
+
+        Raises:
+            InputError: the output exists, or its parent does not.
+            ResourceError: not enough disk, no permission, or another run writes there.
+        """
+        check_output(self.output)
+        self._lock = _claim(self.folder)
+        try:
+            self._check_space()
+            for shard in self.shards:
+                self._reserve(shard)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the partial folder unless it was published."""
+        self._leave()
+
+    def add(self, name: str, tensor: torch.Tensor) -> None:
+        """Write a finished tensor; each one exactly once, from any device, in any order.
+
+        Raises:
+            IntegrityError: it holds NaN or Inf.
+            ResourceError: the disk is full or fails.
+        """
+        from quantkit.checkpoint.tensors import as_bytes, require_finite
+
+        if name not in self._place:
+            raise QuantkitError(f"`{name}` is not among the output's tensors")
+        shard, spec, offset = self._place[name]
+        if TensorSpec.like(name, tensor) != spec:
+            got = f"{tensor.dtype} {tuple(tensor.shape)}"
+            raise QuantkitError(f"`{name}` is {got}, planned as {spec.dtype} {spec.shape}")
+        if name not in self._missing[shard.name]:
+            raise QuantkitError(f"`{name}` was written before")
+        require_finite(name, tensor)
+        path = self.folder / shard.name
+        with durable.io_errors(path):
+            fd = os.open(durable.temporary(path), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                durable.write_all(fd, as_bytes(tensor), offset)
+                self._missing[shard.name].remove(name)
+                if not self._missing[shard.name]:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            if not self._missing[shard.name]:
+                durable.settle(path)
+
+    def copy_side_file(self, source: Path, name: str | None = None) -> None:
+        """Copy a file of the source as bytes, under its own name or the relative path `name`."""
+        durable.write_file(self.folder / (name or source.name), files.chunks(source))
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write JSON with keys in their order; the same value gives the same bytes."""
+        self.write_bytes(name, strict_json.dumps(value))
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a small file."""
+        durable.write_file(self.folder / name, [data])
+
+    def finish_weights(self) -> None:
+        """Write the index, after which `folder` opens as a checkpoint once it has its config.
+
+        Raises:
+            QuantkitError: tensors that were planned have not come.
+        """
+        missing = sorted(name for names in self._missing.values() for name in names)
+        if missing:
+            named = ", ".join(f"`{name}`" for name in missing[:5])
+            raise QuantkitError(f"{len(missing)} tensors were never written", why=f"first: {named}")
+        if len(self.shards) > 1 and not (self.folder / INDEX).exists():
+            weight_map = {spec.name: s.name for s in self.shards for spec in s.specs}
+            total = sum(spec.nbytes for shard in self.shards for spec in shard.specs)
+            ordered = dict(sorted(weight_map.items()))
+            self.write_json(INDEX, {"metadata": {"total_size": total}, "weight_map": ordered})
+
+    def publish(self) -> Path:
+        """Finish the weights, write SHA256SUMS, give the folder its name; the output's path.
+
+        Raises:
+            QuantkitError: tensors that were planned have not come.
+            ResourceError: something took the name meanwhile; the finished folder is then left.
+        """
+        self.finish_weights()
+        self.write_bytes(SUMS, _sums(self.folder).encode())
+        with durable.io_errors(self.folder):
+            (self.folder / LOCK).unlink()
+            durable.sync_folder(self.folder)
+        self._complete = True
+        try:
+            self.folder.rename(self.output)  # onto nothing, or onto an empty folder
+        except OSError as error:
+            raise ResourceError(
+                f"cannot name the finished folder `{self.output}`",
+                why=error.strerror,
+                hint=f"mv {self.folder} to a free name; it is complete",
+            ) from error
+        with durable.io_errors(self.output):
+            durable.sync_folder(self.output.parent)
+        return self.output
+
+    def _check_space(self) -> None:
+        """A twentieth more than the weights, for what else the folder will hold."""
+        with durable.io_errors(self.folder):
+            free = shutil.disk_usage(self.folder).free
+        need = sum(shard.nbytes for shard in self.shards) * 21 // 20
+        if need > free:
+            raise ResourceError(
+                f"not enough disk for `{self.output}`",
+                why=f"{need:,} bytes are needed, {free:,} are free, {need - free:,} are missing",
+                hint="free some space, or write to another disk",
+            )
+
+    def _reserve(self, shard: Shard) -> None:
+        """A file of the final size with its head in place; what comes later cannot lack space."""
+        path = self.folder / shard.name
+        with durable.io_errors(path):
+            fd = durable.create(durable.temporary(path))
+            try:
+                durable.allocate(fd, shard.nbytes)
+                durable.write_all(fd, shard.head, 0)
+                if not shard.specs:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            if not shard.specs:
+                durable.settle(path)
+
+    def _leave(self) -> None:
+        if self._lock is None:
+            return
+        if not self._complete:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = None
+
+
+def check_output(output: Path) -> None:
+    """Nothing, when `output` can become a new folder.
+
+    Raises:
+        InputError: it exists and is not an empty folder, or its parent does not exist.
+    """
+    if output.name in ("", ".."):
+        raise InputError(f"`{output}` is no name for a new folder", hint="-o path/to/new-folder")
+    if output.is_symlink() or (output.exists() and not output.is_dir()):
+        raise InputError(f"`{output}` exists and is not a folder", hint="another -o")
+    if output.is_dir() and any(output.iterdir()):
+        raise InputError(
+            f"`{output}` exists and is not empty",
+            why="nothing is ever written over",
+            hint=f"another -o, or remove `{output}` first",
+        )
+    if not output.parent.is_dir():
+        raise InputError(
+            f"`{output.parent}` is not a folder",
+            why=f"`{output.name}` would be made in it",
+            hint=f"mkdir -p {output.parent}",
+        )
+
+
+def _claim(folder: Path) -> int:
+    """Make the partial folder, or take over one that a killed run left; the lock's descriptor.
+
+    The lock is the kernel's (flock), so a killed run never keeps it.
+    """
+    lock = folder / LOCK
+    with durable.io_errors(folder):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if not folder.is_dir() or not (lock.is_file() or not any(folder.iterdir())):
+                raise InputError(
+                    f"`{folder}` is in the way",
+                    why="it is no unfinished run of quantkit",
+                    hint="remove it or give it another name",
+                ) from None
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            _lock(fd, lock)
+            for entry in folder.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                elif entry.name != LOCK:
+                    entry.unlink()
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def _lock(fd: int, lock: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine = lock.exists() and os.path.samestat(os.fstat(fd), lock.stat())
+    except BlockingIOError:
+        mine = False
+    if not mine:
+        raise ResourceError(
+            f"another run is writing to `{lock.parent}`",
+            hint="wait for it to end, or choose another -o",
+        )
+
+
+def _sums(folder: Path) -> str:
+    """SHA-256 of every file, sorted by name, as `sha256sum -c --strict` reads it."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    kept = sorted(name for name, path in paths.items() if path.is_file() and name != LOCK)
+    return "".join(f"{files.sha256(paths[name])}  {name}\n" for name in kept)
