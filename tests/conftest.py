@@ -1,0 +1,185 @@
+"""Tiny checkpoints of every family, built in memory; no network, no GPU."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+SHAPE = {
+    "vocab_size": 256,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 512,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "tie_word_embeddings": False,
+}
+GPT2_SHAPE = {
+    "vocab_size": 256,
+    "n_embd": 128,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 512,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", SHAPE),
+    "llama_tied": ("LlamaConfig", SHAPE | {"tie_word_embeddings": True}),
+    "mistral": ("MistralConfig", SHAPE | {"sliding_window": 64}),
+    "qwen2": ("Qwen2Config", {k: v for k, v in SHAPE.items() if k != "head_dim"}),
+    "qwen3": ("Qwen3Config", SHAPE),
+    "gemma3": (
+        "Gemma3TextConfig",
+        SHAPE
+        | {
+            "tie_word_embeddings": True,
+            "sliding_window": 64,
+            "query_pre_attn_scalar": 32,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
+    "gpt2": ("GPT2Config", GPT2_SHAPE),
+}
+
+
+class TinyCheckpoint(Protocol):
+    """The folder of a seeded model; see `tiny_checkpoint`."""
+
+    def __call__(
+        self,
+        family: str = "llama",
+        *,
+        dtype: str = "float32",
+        shards: int = 1,
+        seed: int = 0,
+        private: bool = False,
+        **config: Any,
+    ) -> Path: ...
+
+
+@pytest.fixture(scope="session", params=sorted(FAMILIES))
+def family(request: pytest.FixtureRequest) -> str:
+    """Each family's name in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def tiny_checkpoint(
+    tiny_checkpoint_cache: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> TinyCheckpoint:
+    """Folder of a tiny model with tokenizer: `tiny_checkpoint("qwen2", dtype="float16", shards=3)`.
+
+    The same arguments give the same folder for the whole session, so a test that writes into it
+    asks for `private=True`. Further keywords go to the config, e.g. `num_hidden_layers=3`.
+    """
+
+    def make(family: str = "llama", *, private: bool = False, **options: Any) -> Path:
+        folder = tiny_checkpoint_cache(family, **options)
+        if not private:
+            return folder
+        return shutil.copytree(folder, tmp_path_factory.mktemp("private") / folder.name)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint_cache(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """What `tiny_checkpoint` gives, for fixtures of wider scope."""
+    built: dict[str, Path] = {}
+
+    def make(
+        family: str = "llama",
+        *,
+        dtype: str = "float32",
+        shards: int = 1,
+        seed: int = 0,
+        **config: Any,
+    ) -> Path:
+        key = json.dumps([family, dtype, shards, seed, config], sort_keys=True)
+        if key not in built:
+            folder = tmp_path_factory.mktemp("checkpoint") / f"{family}-{dtype}-{shards}"
+            build_checkpoint(folder, family, dtype=dtype, shards=shards, seed=seed, **config)
+            built[key] = folder
+        return built[key]
+
+    return make
+
+
+def build_checkpoint(
+    folder: Path,
+    family: str,
+    *,
+    dtype: str = "float32",
+    shards: int = 1,
+    seed: int = 0,
+    **config: Any,
+) -> None:
+    """Write config, weights in `shards` files and tokenizer of a seeded tiny model to `folder`."""
+    import torch
+    import transformers
+
+    kind, values = FAMILIES[family]
+    model = transformers.AutoModelForCausalLM.from_config(
+        getattr(transformers, kind)(**values | config)
+    )
+    centered = family.startswith("gemma")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in sorted(model.named_parameters()):
+            noise = torch.randn(weight.shape, generator=generator)
+            if weight.dim() > 1:
+                weight.copy_(noise * weight.shape[-1] ** -0.5)
+            else:
+                is_norm = name.endswith(".weight") and not centered
+                weight.copy_(noise * 0.1 + float(is_norm))
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    if shards > 1:
+        _split(folder, shards)
+    byte_tokenizer().save_pretrained(folder)
+
+
+def byte_tokenizer() -> Any:
+    """A tokenizer with one token a byte: `<s>` 0, `</s>` 1, then the bytes that UTF-8 can hold."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    # thirteen bytes never occur in UTF-8, which leaves room for the two marks below 256
+    never = {chr(c) for c in (0xC0, 0xC1, *range(0xF5, 0x100))}
+    letters = [c for c in sorted(pre_tokenizers.ByteLevel.alphabet()) if c not in never]
+    vocabulary = {token: i for i, token in enumerate(["<s>", "</s>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", model_max_length=512
+    )
+
+
+def _split(folder: Path, shards: int) -> None:
+    """Deal the tensors of `model.safetensors` to `shards` files in turn, with an index."""
+    from safetensors.torch import load_file, save_file
+
+    single = folder / "model.safetensors"
+    tensors = load_file(single)
+    weight_map: dict[str, str] = {}
+    for i in range(shards):
+        name = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = sorted(tensors)[i::shards]
+        save_file({key: tensors[key] for key in part}, folder / name, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, name)
+    single.unlink()
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
