@@ -1,6 +1,6 @@
 """A model folder, plain or quantized, opened for running block by block."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from quantkit.checkpoint.reader import Checkpoint, open_checkpoint
+from quantkit.checkpoint.tensors import TORCH_DTYPES
 from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format
@@ -38,13 +39,14 @@ TOKENS_PER_BATCH = 2048
 class OpenModel:
     """A skeleton and the checkpoint that its weights come from, one tensor at a time.
 
-    `dtype` is the dtype of the computation: the model's own, or fp32 for fp16 models on a CPU,
-    which has no fast fp16 arithmetic. `format` is None for a plain model.
+    `source_dtype` is the model's own, `dtype` that of the computation: the same, but fp32 for fp16
+    models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
     """
 
     skeleton: Skeleton
     checkpoint: Checkpoint
     format: Format | None
+    source_dtype: torch.dtype
     dtype: torch.dtype
     device: torch.device
 
@@ -168,23 +170,48 @@ def drop(block: nn.Module) -> None:
 
 
 def open_model(
-    folder: Path, *, trust_remote_code: bool = False, device: str = "cpu"
+    folder: Path,
+    *,
+    skeleton: Skeleton | None = None,
+    trust_remote_code: bool = False,
+    device: str = "cpu",
 ) -> OpenModel:
     """A plain model folder, or an artifact of a known format, ready to run block by block.
+
+    A `skeleton` that is at hand already is not built again.
 
     Raises:
         InputError: it is no model folder. RefusedError: its architecture or format is not known.
     """
     checkpoint = open_checkpoint(folder)
-    config = read_config(folder, trust_remote_code=trust_remote_code)
-    skeleton = build_skeleton(config, trust_remote_code=trust_remote_code)
+    if skeleton is None:
+        config = read_config(folder, trust_remote_code=trust_remote_code)
+        skeleton = build_skeleton(config, trust_remote_code=trust_remote_code)
+    source = _dtype(skeleton, checkpoint)
+    compute = torch.float32 if source is torch.float16 and device == "cpu" else source
+    return OpenModel(
+        skeleton, checkpoint, _format(checkpoint), source, compute, torch.device(device)
+    )
+
+
+def _dtype(skeleton: Skeleton, checkpoint: Checkpoint) -> torch.dtype:
+    """The dtype of the input embedding, which no format quantizes."""
     embedding = skeleton.model.get_input_embeddings()
     name = next(n for n, m in skeleton.model.named_modules() if m is embedding)
     source = source_name(skeleton.model, f"{name}.weight", checkpoint.names)
-    dtype = checkpoint.tensor(source)[:1].dtype if source else torch.float32
-    if dtype is torch.float16 and device == "cpu":
-        dtype = torch.float32
-    return OpenModel(skeleton, checkpoint, _format(checkpoint), dtype, torch.device(device))
+    if source is None:
+        raise InputError(
+            f"`{name}.weight` is not in `{checkpoint.folder}`",
+            hint="a folder whose safetensors files hold the whole model",
+        )
+    dtype = TORCH_DTYPES[checkpoint.names[source].dtype]
+    if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise RefusedError(
+            f"`{source}` is {checkpoint.names[source].dtype}",
+            why="quantkit reads models in fp32, fp16 and bf16",
+            hint="the model in bf16",
+        )
+    return dtype
 
 
 def _format(checkpoint: Checkpoint) -> Format | None:
@@ -213,11 +240,3 @@ def load_dense(model: OpenModel) -> "PreTrainedModel":
     for index in range(len(model.skeleton.blocks)):
         model.load_block(index)
     return network
-
-
-def linears(model: OpenModel) -> Iterator[tuple[str, nn.Module]]:
-    """Every linear inside the blocks, by full module name, in order."""
-    for index, block in enumerate(model.skeleton.blocks):
-        for name, module in block.named_modules():
-            if is_linear(module):
-                yield f"{model.skeleton.block_name(index)}.{name}", module

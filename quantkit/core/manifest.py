@@ -1,0 +1,56 @@
+"""What `quantkit.json` holds: how an artifact was made, checked and measured."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+SCHEMA_VERSION = 1
+FILE_NAME = "quantkit.json"
+DISTRIBUTION = "quantkit-deploy"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything that made an artifact, without host, user or path.
+
+    `measured` (seconds, memory) is the only part that differs between two runs of the same inputs.
+    """
+
+    source: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    format: str
+    calibration: Mapping[str, Any] | None
+    modules: tuple[Mapping[str, Any], ...]
+    tensors: Mapping[str, str]
+    side_files: Mapping[str, str]
+    bytes: int
+    bits_per_weight: float
+    evaluation: Mapping[str, Any] | None
+    remarks: tuple[str, ...]
+    environment: Mapping[str, str]
+    measured: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; the schema's version comes first."""
+        return {"schema_version": SCHEMA_VERSION, "quantkit": own_version(), **asdict(self)}
+
+
+def own_version() -> str:
+    """The installed version of quantkit."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def environment() -> dict[str, str]:
+    """Versions that the bytes of an artifact may depend on."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("torch", "transformers", "tokenizers", "safetensors"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,118 @@
+"""Quantize a prepared model into an artifact folder, and prove that the files say what was meant."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from quantkit.checkpoint.side_files import carry_side_files, edited_config
+from quantkit.checkpoint.writer import ArtifactWriter
+from quantkit.core.errors import IntegrityError
+from quantkit.core.format import ModelFacts
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.model.open import OpenModel, open_model
+from quantkit.pipeline.blockloop import quantize_blocks
+from quantkit.pipeline.groups import Job
+from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.write import encoded, planned_tensors, sources, weight_hash
+
+
+@dataclass(frozen=True)
+class ModuleRecord:
+    """What became of one linear; `weight_sha256` is of the fp32 weight it dequantizes to."""
+
+    name: str
+    scheme: str
+    loss: float | None
+    notes: tuple[str, ...]
+    weight_sha256: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """Records of the quantized linears, and what became of each tensor of the source."""
+
+    modules: tuple[ModuleRecord, ...]
+    ledger: dict[str, str]
+    side_files: dict[str, str]
+
+
+def build(
+    prepared: Prepared,
+    writer: ArtifactWriter,
+    input_ids: torch.Tensor | None,
+    report: Report = silent,
+    *,
+    trust_remote_code: bool = False,
+) -> Built:
+    """Write weights, config and side files into `writer`'s folder, and read the weights back.
+
+    Raises:
+        IntegrityError: the source changed meanwhile, or a file does not decode to what was meant.
+    """
+    model, schemes = prepared.model, prepared.plan.schemes
+    job = Job(prepared.method, prepared.options, schemes)
+    records: list[ModuleRecord] = []
+    written: set[str] = set()
+    for state in quantize_blocks(model, prepared.structure, job, input_ids, report):
+        for name, tensor in encoded(state, prepared.format):
+            writer.add(name, tensor)
+        written |= set(state.changed)
+        for linear, solved in state.solved.items():
+            digest = weight_hash(solved.qtensor)
+            label = schemes[linear].label()
+            records.append(ModuleRecord(linear, label, solved.loss, solved.notes, digest))
+    ledger = dict(_ledger(model, prepared, written))
+    for name, fate in ledger.items():
+        if fate == "copied":
+            writer.add(name, model.checkpoint.tensor(name))
+    writer.finish_weights()
+    block = prepared.format.config(model_facts(prepared))
+    writer.write_json("config.json", edited_config(model.checkpoint.config, block))
+    side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust_remote_code)
+    model.checkpoint.check_unchanged()
+    verify_weights(model, writer.folder, records, report)
+    return Built(tuple(records), ledger, side_files)
+
+
+def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:
+    quantized = sources(model, prepared.plan.schemes)
+    for name in sorted(model.checkpoint.names):
+        if name in quantized:
+            yield name, "quantized"
+        else:
+            yield name, "rescaled" if name in changed else "copied"
+
+
+def model_facts(prepared: Prepared) -> ModelFacts:
+    """What the format's config block says of the model."""
+    skeleton = prepared.model.skeleton
+    groups = tuple(group.names for kind in prepared.structure.kinds for group in kind.groups)
+    return ModelFacts(
+        schemes=prepared.plan.schemes,
+        skipped=prepared.plan.skipped,
+        head=skeleton.head or None,
+        dtype=str(prepared.model.source_dtype).removeprefix("torch."),
+        block_prefix=skeleton.prefix,
+        groups=tuple(dict.fromkeys(groups)),
+    )
+
+
+def verify_weights(
+    model: OpenModel, folder: Path, records: list[ModuleRecord], report: Report
+) -> None:
+    """Decode every quantized linear of the written folder and compare it, bit for bit.
+
+    Raises:
+        IntegrityError: one differs from the weight that the run went on with.
+    """
+    artifact = open_model(folder, skeleton=model.skeleton)
+    for done, record in enumerate(records, 1):
+        if weight_hash(artifact.qtensor(record.name)) != record.weight_sha256:
+            raise IntegrityError(
+                f"`{record.name}` reads back differently from what was written",
+                why="the file on disk does not decode to the weight the run went on with",
+                hint="check the disk, then run again; report it if it happens twice",
+            )
+        report(Progress("verify", done, len(records), record.name))

@@ -1,0 +1,124 @@
+"""From a model and a recipe to a plan: everything that can be refused is refused here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from quantkit.core import registry
+from quantkit.core.engine import Engine
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import Format, LinearFacts
+from quantkit.core.method import Method
+from quantkit.core.plan import Fate, Plan, make_plan
+from quantkit.core.recipe import Recipe
+from quantkit.core.scheme import Scheme
+from quantkit.model.open import OpenModel
+from quantkit.model.skeleton import is_linear, linear_facts
+from quantkit.model.structure import Structure, trace_structure
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model that is ready to be quantized: what it is made of, and what becomes of it."""
+
+    model: OpenModel
+    structure: Structure
+    plan: Plan
+    method: Method
+    format: Format
+    options: Any
+
+
+def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
+    """The plan for `model`; no tensor is read but a few bytes that tell the dtype.
+
+    Raises:
+        InputError: an unknown method, format, engine or option, or an override that matches nothing.
+        RefusedError: model, method, format or a target engine cannot hold what the recipe asks.
+    """
+    method: Method = registry.load("methods", recipe.method, "METHOD")
+    output: Format = registry.load("formats", recipe.format, "FORMAT")
+    engines: list[Engine] = [registry.load("engines", e, "ENGINE") for e in recipe.engines]
+    options = method_options(method, recipe)
+    if model.format is not None:
+        raise RefusedError(
+            f"`{model.checkpoint.folder}` is quantized already",
+            why=f"its config.json has a quantization_config of format {model.format.name}",
+            hint="the original model, in bf16, fp16 or fp32",
+        )
+    if method.needs_inputs and recipe.calibration.samples == 0:
+        raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
+    structure = trace_structure(model.skeleton)
+    facts, idle = linears_of(model, structure)
+    plan = make_plan(recipe, facts, _checks(method, output, engines))
+    if idle:
+        fates = tuple(Fate(f, None, "the forward never calls it") for f in idle)
+        remark = f"{len(idle)} linears that the forward never calls are copied"
+        plan = replace(plan, fates=plan.fates + fates, remarks=(*plan.remarks, remark))
+    if not plan.schemes:
+        raise RefusedError(
+            "nothing is left to quantize", why="every linear is left out", hint="fewer overrides"
+        )
+    return Prepared(model, structure, plan, method, output, options)
+
+
+def method_options(method: Method, recipe: Recipe) -> Any:
+    """The method's options with those of the recipe set.
+
+    Raises:
+        InputError: the method has no such option, or its value is of another type.
+    """
+    known = {field.name: field.default for field in fields(method.options)}
+    for key, value in recipe.options.items():
+        if key not in known:
+            raise InputError(
+                f"method {method.name} has no option `{key}`",
+                why=f"it has: {', '.join(known) or 'none'}",
+                hint=registry.did_you_mean(key, tuple(known)),
+            )
+        wanted = type(known[key])
+        fits = isinstance(value, wanted) or (wanted is float and type(value) is int)
+        if not fits or (isinstance(value, bool) and wanted is not bool):
+            raise InputError(
+                f"option `{key}` of method {method.name} is {value!r}",
+                why=f"it takes a {wanted.__name__}",
+                hint=f"--set options.{key}={known[key]}",
+            )
+    return method.options(**recipe.options)
+
+
+def linears_of(
+    model: OpenModel, structure: Structure
+) -> tuple[list[LinearFacts], list[LinearFacts]]:
+    """Facts of the linears that the blocks call, and of those that they never call."""
+    called: list[LinearFacts] = []
+    idle: list[LinearFacts] = []
+    for index, block in enumerate(model.skeleton.blocks):
+        name = model.skeleton.block_name(index)
+        kind = structure.of(index)
+        fused = {n: g.names for g in kind.groups for n in g.names}
+        for path, module in block.named_modules():
+            if not is_linear(module):
+                continue
+            together = tuple(f"{name}.{n}" for n in fused.get(path, ()))
+            facts = linear_facts(f"{name}.{path}", module, together)
+            (called if path in fused else idle).append(facts)
+    return called, idle
+
+
+def _checks(
+    method: Method, output: Format, engines: list[Engine]
+) -> list[Callable[[Scheme, LinearFacts], str | None]]:
+    def method_check(scheme: Scheme, _: LinearFacts) -> str | None:
+        if (scheme.grid, scheme.bits) in method.grids:
+            return None
+        legal = ", ".join(f"{grid} {bits}" for grid, bits in sorted(method.grids))
+        return (
+            f"method {method.name} does not make {scheme.grid} with {scheme.bits} bits; "
+            f"try: one of {legal}"
+        )
+
+    def engine_check(engine: Engine) -> Callable[[Scheme, LinearFacts], str | None]:
+        return lambda scheme, linear: engine.refuses(output.name, scheme, linear)
+
+    return [method_check, output.check, *(engine_check(engine) for engine in engines)]
