@@ -36,8 +36,8 @@ class LinearFacts:
 class ModelFacts:
     """What a config block must know of the whole model.
 
-    `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense, `head` the
-    output head's name. `dtype` is the model's own ("bfloat16", "float16", "float32").
+    `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense,
+    `head` the output head. `dtype` is the model's own ("bfloat16", "float16", "float32").
     `block_prefix` is the module path of the block list, e.g. `model.layers`.
     """
 
@@ -54,26 +54,37 @@ class ModelFacts:
         """Sorted names of the linears left as they are, the head always among them."""
         return tuple(sorted({*self.skipped, self.head or "lm_head"}))
 
+    def by_scheme(self) -> dict[Scheme, list[str]]:
+        """Each scheme and the linears that have it, both in a fixed order.
+
+        Raises:
+            RefusedError: no linear is quantized, or the head is.
+        """
+        if not self.schemes or self.head in self.schemes:
+            raise RefusedError(
+                f"`{self.head}` cannot be quantized" if self.schemes else "no linear is quantized",
+                why="transformers loads quantized heads as random numbers, without an error",
+                hint="quantize linears of the blocks, and those only",
+            )
+        found: dict[Scheme, list[str]] = {}
+        for name, scheme in self.schemes.items():
+            found.setdefault(scheme, []).append(name)
+        return dict(sorted(found.items(), key=lambda item: item[0].label()))
+
     def one_scheme(self, format_name: str) -> Scheme:
         """The scheme that all quantized linears share, for formats that can state only one.
 
         Raises:
-            RefusedError: they differ, none is quantized, or the head is.
+            RefusedError: they differ.
         """
-        if self.head in self.schemes:
+        schemes = list(self.by_scheme())
+        if len(schemes) > 1:
             raise RefusedError(
-                f"format `{format_name}` cannot hold a quantized `{self.head}`",
-                why="transformers would load such a head as random numbers, without an error",
-                hint="leave the head as it is",
-            )
-        labels = sorted({scheme.label() for scheme in self.schemes.values()})
-        if len(labels) != 1:
-            raise RefusedError(
-                f"format `{format_name}` holds one scheme for all linears, not {len(labels)}",
-                why=f"asked for: {', '.join(labels) or 'nothing'}",
+                f"format `{format_name}` holds one scheme for all linears, not {len(schemes)}",
+                why=f"asked for: {', '.join(scheme.label() for scheme in schemes)}",
                 hint="--format compressed-tensors",
             )
-        return next(iter(self.schemes.values()))
+        return schemes[0]
 
 
 @dataclass(frozen=True)
@@ -81,12 +92,14 @@ class Format:
     """One checkpoint format.
 
     encode(qtensor, dtype): suffix -> tensor, e.g. {"qweight": ...}; stored as `<linear>.<suffix>`.
-        `dtype` is the model's own ("bfloat16", ...), for formats that state what engines dequantize to.
+        `dtype` is the model's own ("bfloat16", ...), for formats that state what engines dequantize
+        to. Works on the meta device too: shapes and dtypes never depend on values.
     decode(tensors, scheme, facts): the QTensor back, bit for bit. InputError where a tensor is not
         what the format says, RefusedError where a QTensor cannot hold it (act-order's g_idx).
-    suffixes(scheme): exactly the suffixes that encode gives, `weight` among them where it replaces it.
+    suffixes(scheme): exactly the suffixes that encode gives, `weight` where that is replaced.
     config(model): the `quantization_config` block of config.json.
-    parse(config, name): the Scheme of linear `name` under such a block (also other tools'), None if it is dense.
+    parse(config, name): the Scheme of linear `name` under such a block, also other tools'; None
+        if it is dense.
     check(scheme, linear): a sentence saying what the format cannot hold and what it can, or None.
     """
 
@@ -136,4 +149,6 @@ def regex_covers(pattern: str, name: str) -> bool:
     try:
         return re.match(pattern, name) is not None
     except re.error as error:
-        raise InputError(f"`{pattern}` in the quantization config is no regex", why=str(error)) from error
+        raise InputError(
+            f"`{pattern}` in the quantization config is no regex", why=str(error)
+        ) from error

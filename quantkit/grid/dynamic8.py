@@ -1,8 +1,13 @@
-"""The signed 8-bit dynamic code book (Dettmers 2015, arXiv 1511.04561) of double quantization."""
+"""8-bit scales of scales: bitsandbytes' signed dynamic code book (arXiv 1511.04561) and its use."""
 
 from functools import cache
 
 import torch
+
+from quantkit.grid.qtensor import DoubleQuant
+
+NESTED_SIZE = 256
+"""Scales that share one fp32 scale of their own."""
 
 
 @cache
@@ -18,3 +23,10 @@ def dynamic_book() -> torch.Tensor:
         middles = (10 ** (exponent - 6)) * ((edges[:-1] + edges[1:]) / 2.0)
         values += middles.tolist() + (-middles).tolist()
     return torch.tensor(sorted(values), dtype=torch.float32)
+
+
+def nested_scales(nested: DoubleQuant) -> torch.Tensor:
+    """The fp32 scales that `nested` stands for, with bitsandbytes' two roundings."""
+    codes = nested.codes
+    spread = nested.absmax.repeat_interleave(NESTED_SIZE)[: codes.numel()]
+    return dynamic_book().to(codes.device)[codes.int()] * spread + nested.offset

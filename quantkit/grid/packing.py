@@ -12,7 +12,7 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def pack(codes: torch.Tensor, bits: int, dim: int = -1) -> torch.Tensor:
-    """`codes` (uint8, below 2**bits) along `dim` as a dense little-endian bit stream of int32 words.
+    """`codes` (uint8, below 2**bits) along `dim` as a dense little-endian bit stream, int32.
 
     Code i occupies the bits i*bits and up of the stream and may straddle two words. The last word
     is filled with zeros: the size of `dim` becomes ceil(size * bits / 32).
@@ -62,7 +62,7 @@ def deinterleave(codes: torch.Tensor) -> torch.Tensor:
 
 
 def pack_nibbles(codes: torch.Tensor, *, high_first: bool) -> torch.Tensor:
-    """uint8 (ceil(n/2),): two 4-bit codes of the flattened `codes` in a byte, the last one with a 0."""
+    """uint8 (ceil(n/2),): two 4-bit codes of the flattened `codes` a byte, a last one alone."""
     flat = codes.flatten()
     packed = flat.new_zeros(-(-flat.numel() // 2))
     first, second = (4, 0) if high_first else (0, 4)
@@ -87,10 +87,10 @@ def _pattern(bits: int) -> tuple[int, int]:
 
 
 def _merge(stream: torch.Tensor, piece: torch.Tensor) -> None:
-    # At the end the stream may be filled up beyond the codes, or have no byte for a code's empty half.
+    # At the end the stream may reach beyond the codes, or lack a byte for a code's empty half.
     stream[..., : piece.shape[-1]] |= piece[..., : stream.shape[-1]]
 
 
 def _reorder(codes: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    eights = codes.unflatten(0, (-1, 8))
-    return eights[:, torch.tensor(order, device=codes.device)].flatten(0, 1)
+    eights = codes.reshape(-1, 8, *codes.shape[1:])
+    return eights[:, torch.tensor(order, device=codes.device)].reshape(codes.shape)

@@ -1,0 +1,117 @@
+"""AWQ's checkpoint layout, GEMM packing (AutoAWQ), 4 bits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import Format, LinearFacts, ModelFacts, stored_tensor
+from quantkit.core.scheme import Scheme
+from quantkit.grid.packing import deinterleave, interleave, pack, unpack
+from quantkit.grid.qtensor import QTensor
+
+BITS = 4
+SYMMETRIC_ZERO = 8
+
+
+def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]:
+    """`qweight` and `qzeros` packed along the outputs in AWQ's order; a symmetric zero is 8."""
+    zeros = qtensor.zeros
+    if zeros is None:
+        zeros = torch.full_like(qtensor.scales, SYMMETRIC_ZERO, dtype=torch.uint8)
+    return {
+        "qweight": pack(interleave(qtensor.codes).T, BITS),
+        "qzeros": pack(interleave(zeros).T, BITS),
+        "scales": qtensor.scales.T.contiguous(),
+    }
+
+
+def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
+    """The QTensor of `linear`; the config block does not tell a symmetric scheme, `scheme` does."""
+    outputs, inputs = linear.out_features, linear.in_features
+    groups = scheme.groups(inputs)
+    qweight = stored_tensor(tensors, linear, "qweight", "int32", (inputs, outputs // 8))
+    qzeros = stored_tensor(tensors, linear, "qzeros", "int32", (groups, outputs // 8))
+    floats = "float16 bfloat16 float32"
+    scales = stored_tensor(tensors, linear, "scales", floats, (groups, outputs))
+    codes = deinterleave(unpack(qweight, BITS, outputs).T)
+    zeros: torch.Tensor | None = deinterleave(unpack(qzeros, BITS, outputs).T)
+    if scheme.symmetric:
+        if zeros is not None and bool((zeros != SYMMETRIC_ZERO).any()):
+            raise InputError(f"`{linear.name}.qzeros` is not {SYMMETRIC_ZERO} throughout")
+        zeros = None
+    return QTensor(codes.contiguous(), scales.T.contiguous(), zeros, scheme)
+
+
+def suffixes(_scheme: Scheme) -> tuple[str, ...]:
+    """The three tensors of each linear."""
+    return "qweight", "qzeros", "scales"
+
+
+def config(model: ModelFacts) -> dict[str, Any]:
+    """The block that transformers, GPTQModel, vLLM and SGLang read.
+
+    Full names of what is left out: vLLM matches substrings, so that `mlp.gate` would hit
+    `mlp.gate_proj`. With an empty list vLLM would guess from the files' dtypes.
+    """
+    scheme = model.one_scheme("awq")
+    return {
+        "quant_method": "awq",
+        "bits": scheme.bits,
+        "group_size": scheme.group_size or -1,
+        "zero_point": True,
+        "version": "gemm",
+        "modules_to_not_convert": list(model.dense),
+    }
+
+
+def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
+    """The scheme of linear `name`, None if it is dense; AutoAWQ's old field names are known."""
+    version = str(config.get("version") or config.get("format") or "gemm").lower()
+    bits = config.get("bits", config.get("w_bit"))
+    if version != "gemm" or bits != BITS or not config.get("zero_point", True):
+        raise RefusedError(
+            f"AWQ in layout `{version}` with {bits} bits and zero_point "
+            f"{config.get('zero_point', True)} is not read",
+            why="known: gemm, 4 bits, zero_point true",
+        )
+    in_block = any(part.isdigit() for part in name.split("."))
+    skipped = config.get("modules_to_not_convert") or ()
+    if not in_block or any(f".{part}." in f".{name}." for part in skipped):
+        return None
+    size = config.get("group_size", config.get("q_group_size"))
+    if not isinstance(size, int) or not (size > 0 or size == -1):
+        raise InputError(f"the quantization config says group_size {size!r}, not a number")
+    return Scheme("int", BITS, None if size == -1 else size, symmetric=False)
+
+
+def check(scheme: Scheme, linear: LinearFacts) -> str | None:
+    """What the layout, and the kernels of every engine that reads it, cannot hold."""
+    if scheme.grid != "int" or scheme.activation or scheme.bits != BITS:
+        return f"format awq holds 4-bit integer weights, not {scheme.label()}; try: --bits 4"
+    if linear.transposed:
+        return "format awq has no place for GPT-2's Conv1D; try: --format gptq"
+    inputs, outputs = linear.in_features, linear.out_features
+    if inputs % 32 or outputs % 32:
+        return (
+            f"format awq needs multiples of 32, not {inputs} inputs and {outputs} outputs; "
+            "try: --format compressed-tensors"
+        )
+    if scheme.group_size and (scheme.group_size < 32 or inputs % scheme.group_size):
+        return f"format awq needs a group size of 32 or more that divides {inputs} inputs"
+    return None
+
+
+FORMAT = Format(
+    name="awq",
+    summary="AWQ GEMM: 4 bits, symmetric and asymmetric",
+    quant_method="awq",
+    encode=encode,
+    decode=decode,
+    suffixes=suffixes,
+    config=config,
+    parse=parse,
+    check=check,
+    matches=lambda block: block.get("quant_method") == "awq",
+)

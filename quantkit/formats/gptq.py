@@ -1,0 +1,190 @@
+"""GPTQ's checkpoint layout, version 1, symmetric (AutoGPTQ; read by nearly every engine)."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+import quantkit
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import Format, LinearFacts, ModelFacts, regex_covers, stored_tensor
+from quantkit.core.scheme import Scheme
+from quantkit.grid.packing import pack, unpack
+from quantkit.grid.qtensor import QTensor
+
+SUFFIXES = ("qweight", "qzeros", "scales", "g_idx")
+BITS = (2, 3, 4, 8)
+
+
+def encode(
+    qtensor: QTensor, _dtype: str = "float32", *, zero_offset: int
+) -> dict[str, torch.Tensor]:
+    """`qweight` packed along the inputs, `qzeros` (z - `zero_offset`) along the outputs.
+
+    `g_idx` is always sequential: vLLM drops it, while transformers needs it to be there.
+    """
+    scheme, codes, scales = qtensor.scheme, qtensor.codes, qtensor.scales
+    zeros = qtensor.zeros
+    if zeros is None:
+        zeros = torch.full_like(scales, 1 << (scheme.bits - 1), dtype=torch.uint8)
+    return {
+        "qweight": pack(codes, scheme.bits).T.contiguous(),
+        "qzeros": pack((zeros - zero_offset).T, scheme.bits),
+        "scales": scales.T.contiguous(),
+        "g_idx": _sequential(codes.shape[1], scales.shape[1], codes.device),
+    }
+
+
+def decode(
+    tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts, *, zero_offset: int
+) -> QTensor:
+    """The QTensor of `linear`, of other tools' files too where the groups are in order."""
+    outputs, inputs, bits = linear.out_features, linear.in_features, scheme.bits
+    groups = scheme.groups(inputs)
+    qweight = stored_tensor(tensors, linear, "qweight", "int32", (inputs * bits // 32, outputs))
+    qzeros = stored_tensor(tensors, linear, "qzeros", "int32", (groups, outputs * bits // 32))
+    floats = "float16 bfloat16 float32"
+    scales = stored_tensor(tensors, linear, "scales", floats, (groups, outputs))
+    if "g_idx" in tensors:
+        g_idx = stored_tensor(tensors, linear, "g_idx", "int32", (inputs,))
+        if not torch.equal(g_idx, _sequential(inputs, groups, g_idx.device)):
+            raise RefusedError(
+                f"`{linear.name}` was quantized with `desc_act`: its groups are not in order",
+                why="vLLM would load it without a word as something else",
+                hint="a checkpoint made with `desc_act=false`",
+            )
+    zeros = unpack(qzeros, bits, outputs).T.contiguous()
+    if zero_offset and bool((zeros == (1 << bits) - 1).any()):
+        raise RefusedError(
+            f"`{linear.name}.qzeros` holds all-ones codes, which engines read in different ways",
+            hint="a checkpoint in format gptq_v2",
+        )
+    zeros += zero_offset
+    if scheme.symmetric and bool((zeros != 1 << (bits - 1)).any()):
+        raise InputError(
+            f"`{linear.name}.qzeros` is not {1 << (bits - 1)} throughout",
+            why="its config says `sym: true`, and vLLM does not look at zero points then",
+        )
+    codes = unpack(qweight.T, bits, inputs)
+    return QTensor(codes, scales.T.contiguous(), None if scheme.symmetric else zeros, scheme)
+
+
+def suffixes(_scheme: Scheme) -> tuple[str, ...]:
+    """The four tensors of each linear."""
+    return SUFFIXES
+
+
+def config(model: ModelFacts, layout: str) -> dict[str, Any]:
+    """The block that transformers, GPTQModel, vLLM and SGLang read.
+
+    Exclusions stand in two fields: transformers knows only `modules_in_block_to_quantize`,
+    GPTQModel and SGLang know only the negative rules of `dynamic`, vLLM obeys both.
+    """
+    scheme = model.one_scheme(layout)
+    block: dict[str, Any] = {
+        "quant_method": "gptq",
+        "bits": scheme.bits,
+        "group_size": scheme.group_size or -1,
+        "sym": scheme.symmetric,
+        "desc_act": False,
+        "checkpoint_format": layout,
+        "format": layout,
+        "pack_dtype": "int32",
+        "lm_head": False,
+        "meta": {"quantizer": [f"quantkit:{quantkit.__version__}"]},
+    }
+    prefix = f"{model.block_prefix}."
+    left_out = [name for name in model.dense if name.startswith(prefix)]
+    if left_out:
+        rules = (name.replace(".", r"\.") for name in left_out)
+        block["dynamic"] = {f"-:^{rule}$": {} for rule in rules}
+        block["modules_in_block_to_quantize"] = [_quantized(model, prefix, left_out)]
+    return block
+
+
+def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
+    """The scheme of linear `name`, with GPTQModel's per-module overrides; None if it is dense."""
+    stated = dict(config)
+    for pattern, override in (config.get("dynamic") or {}).items():
+        if regex_covers(pattern[2:] if pattern[:2] in ("+:", "-:") else pattern, name):
+            if pattern.startswith("-:"):
+                return None
+            stated.update(override)
+            break
+    in_block = any(part.isdigit() for part in name.split("."))
+    if not in_block and not config.get("lm_head"):
+        return None
+    kept = config.get("modules_in_block_to_quantize")
+    if in_block and kept and not name.endswith(tuple(_flat(kept))):
+        return None
+    bits, size, symmetric = stated.get("bits"), stated.get("group_size"), stated.get("sym", True)
+    if bits not in BITS or not isinstance(size, int) or not (size > 0 or size == -1):
+        raise InputError(
+            f"the quantization config says bits {bits!r} and group_size {size!r} for `{name}`",
+            why=f"GPTQ has {', '.join(map(str, BITS))} bits and a positive group_size or -1",
+        )
+    return Scheme("int", bits, None if size == -1 else size, bool(symmetric))
+
+
+def fault(scheme: Scheme, linear: LinearFacts, layout: str) -> str | None:
+    """What the layout of either version cannot hold."""
+    if scheme.grid != "int" or scheme.activation:
+        return f"format {layout} holds integer weights only, not {scheme.label()}"
+    if scheme.bits not in BITS:
+        return f"format {layout} holds 2, 3, 4 or 8 bits, not {scheme.bits}; try: --bits 4"
+    inputs, outputs = linear.in_features, linear.out_features
+    if inputs * scheme.bits % 32 or outputs * scheme.bits % 32:
+        return (
+            f"format {layout} fills 32-bit words: {scheme.bits} bits x {inputs} inputs and x "
+            f"{outputs} outputs must be multiples of 32; try: --format compressed-tensors"
+        )
+    if scheme.group_size and inputs % scheme.group_size:
+        return f"group size {scheme.group_size} does not divide {inputs} inputs"
+    return None
+
+
+def is_layout(config: Mapping[str, Any], layout: str) -> bool:
+    """Whether a config block is GPTQ's, in this layout (version 1 where none is named)."""
+    stated = config.get("checkpoint_format") or config.get("format") or "gptq"
+    return config.get("quant_method") == "gptq" and stated == layout
+
+
+def _check(scheme: Scheme, linear: LinearFacts) -> str | None:
+    if not scheme.symmetric:
+        return (
+            "format gptq cannot hold asymmetric zero points: it stores them less one, and "
+            "engines differ in what a wrapped one means; try: --format gptq_v2"
+        )
+    return fault(scheme, linear, "gptq")
+
+
+def _sequential(inputs: int, groups: int, device: torch.device) -> torch.Tensor:
+    return torch.arange(inputs, dtype=torch.int32, device=device) // (inputs // groups)
+
+
+def _quantized(model: ModelFacts, prefix: str, left_out: list[str]) -> list[str]:
+    """Suffixes of the quantized linears; full names where a suffix would also hit one left out."""
+    names = []
+    for name in model.schemes:
+        suffix = name.removeprefix(prefix).partition(".")[2]
+        names.append(name if any(suffix in other for other in left_out) else suffix)
+    return list(dict.fromkeys(names))
+
+
+def _flat(names: Any) -> list[str]:
+    return [n for part in names for n in ([part] if isinstance(part, str) else part)]
+
+
+FORMAT = Format(
+    name="gptq",
+    summary="GPTQ version 1: 2, 3, 4, 8 bits, symmetric",
+    quant_method="gptq",
+    encode=partial(encode, zero_offset=1),
+    decode=partial(decode, zero_offset=1),
+    suffixes=suffixes,
+    config=lambda model: config(model, "gptq"),
+    parse=parse,
+    check=_check,
+    matches=lambda block: is_layout(block, "gptq"),
+)
