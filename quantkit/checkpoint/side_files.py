@@ -1,0 +1,111 @@
+"""Which of the source's other files an artifact carries, as bytes, and why the rest stays behind.
+
+Loading and saving again through transformers loses licences, vocabularies and processor configs and
+rewrites the tokenizer's, so nothing here is parsed except config.json.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import Any
+
+from quantkit.checkpoint.files import inside, opened
+from quantkit.checkpoint.reader import PICKLES, TEMPLATES, Checkpoint
+from quantkit.checkpoint.writer import ArtifactWriter
+from quantkit.core.errors import InputError
+
+NEEDED = (
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.tiktoken",
+    "spiece.model",
+    "sentencepiece*.model",
+    "chat_template.j*",
+    f"{TEMPLATES}/*.jinja",
+    "*processor_config.json",
+    "LICEN[CS]E*",
+    "NOTICE*",
+    "USE_POLICY*",
+    "COPYING*",
+)
+OWN = {
+    "README.md": "describes the original",
+    "quantkit.json": "describes the original",
+    "SHA256SUMS": "holds for the original only",
+    "quantize_config.json": "describes another quantization",
+}
+OTHER_WEIGHTS = (
+    *PICKLES,
+    ".safetensors", ".index.json", ".gguf", ".ggml", ".h5", ".msgpack", ".onnx", ".npz", ".npy",
+    ".joblib", ".tflite", ".ot", ".mlmodel",
+)  # fmt: skip
+INERT = ("", ".json", ".jsonl", ".jinja", ".txt", ".md", ".model", ".yaml", ".yml", ".csv", ".pdf")
+NEEDED_LIMIT = 256 * 2**20
+OTHER_LIMIT = 2**20
+
+
+def carry_side_files(
+    checkpoint: Checkpoint, writer: ArtifactWriter, *, trust_remote_code: bool = False
+) -> dict[str, str]:
+    """Copy what belongs to the artifact; each file's name -> `copied`, or why it was left.
+
+    Raises:
+        InputError: a file that is needed leads out of the folder, is no regular file, or is huge.
+    """
+    fates = {}
+    for name in checkpoint.files:
+        fate = _left_because(checkpoint, name, trust_remote_code=trust_remote_code)
+        fates[name] = f"left: {fate}" if fate else "copied"
+        if not fate:
+            writer.copy_side_file(inside(checkpoint.folder, name), name)
+    return fates
+
+
+def edited_config(config: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
+    """The source's config, same keys in the same order, with `quantization_config` put last.
+
+    A `trust_remote_code` in it goes: it is the user's to give, not the folder's.
+    """
+    dropped = ("quantization_config", "trust_remote_code")
+    kept = {key: value for key, value in config.items() if key not in dropped}
+    return kept | {"quantization_config": dict(block)}
+
+
+def _left_because(checkpoint: Checkpoint, name: str, *, trust_remote_code: bool) -> str:
+    """Why a file is not carried; empty where it is."""
+    suffix = PurePosixPath(name).suffix.lower()
+    needed = any(fnmatchcase(name, pattern) for pattern in NEEDED)
+    code = suffix == ".py"
+    reasons = (
+        (name in OWN, OWN.get(name, "")),
+        (name.startswith("."), "hidden"),
+        (name.endswith("/"), "a subfolder"),
+        (name.lower().endswith(OTHER_WEIGHTS), "other weights"),
+        (code and not trust_remote_code, "code, not trusted"),
+        (not (needed or code or suffix in INERT), "of no known kind"),
+    )
+    for applies, reason in reasons:
+        if applies:
+            return reason
+    fault = _unfit(checkpoint, name, NEEDED_LIMIT if needed else OTHER_LIMIT)
+    if fault and needed:
+        raise InputError(
+            f"`{checkpoint.folder / name}` cannot be carried over",
+            why=f"it is {fault}",
+            hint="put the file itself in its place, or remove it",
+        )
+    return fault
+
+
+def _unfit(checkpoint: Checkpoint, name: str, limit: int) -> str:
+    try:
+        with opened(inside(checkpoint.folder, name)) as (_, fingerprint):
+            size = fingerprint.size
+    except InputError:
+        return "no regular file inside the folder"
+    return f"larger than {limit:,} bytes" if size > limit else ""
