@@ -1,0 +1,57 @@
+"""Documents of a parquet file, read in small batches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantkit.calibration.record import FIELDS, Document, record_document
+from quantkit.core.errors import InputError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
+
+BATCH_ROWS = 64
+UNPACKED_BYTES = 1 << 30
+
+
+def parquet_documents(path: Path) -> Iterator[Document]:
+    """One document per row; only the columns that hold text are read.
+
+    Raises:
+        InputError: pyarrow is missing, or the file is damaged, too large when unpacked, or without
+            a column of text.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            f"{path} needs the package pyarrow, which is not installed",
+            hint='pip install "quantkit-deploy[parquet]"',
+        ) from None
+    row = 0
+    try:
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
+            columns = [name for name in file.schema_arrow.names if name in FIELDS]
+            if not columns:
+                record_document(dict.fromkeys(file.schema_arrow.names), str(path))
+            _check_size(file.metadata, path)
+            for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+                for record in batch.to_pylist():
+                    row += 1
+                    yield record_document(record, f"{path}, row {row}")
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path} is no readable parquet file", why=reason) from None
+
+
+def _check_size(metadata: "FileMetaData", path: Path) -> None:
+    """A few kilobytes can claim to unpack to terabytes."""
+    for group in range(metadata.num_row_groups):
+        size = metadata.row_group(group).total_byte_size
+        if size > UNPACKED_BYTES:
+            raise InputError(
+                f"{path} unpacks to {size:,} bytes in row group {group}",
+                why=f"more than the {UNPACKED_BYTES:,} allowed",
+                hint="a file with smaller row groups, or a .jsonl extract of it",
+            )

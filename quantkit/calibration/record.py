@@ -1,0 +1,84 @@
+"""Records of data sets as documents.
+
+A record holds `messages` (role, content), `conversations` (from, value), `prompt` and
+`completion`, or `text`; other fields are ignored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quantkit.core.errors import InputError
+
+FIELDS = ("messages", "conversations", "prompt", "completion", "text")
+ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant"}
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text, or one conversation as messages of `role` and `content`; never both.
+
+    `source` names file and line (or row) for messages to people.
+    """
+
+    text: str | None
+    messages: tuple[dict[str, str], ...] | None
+    source: str
+
+    def size(self) -> int:
+        """Characters of the content."""
+        return len(self.text or "") + sum(len(m["content"]) for m in self.messages or ())
+
+
+def record_document(record: Any, where: str) -> Document:
+    """The document in one record of a data set; empty or null content makes an empty one.
+
+    Raises:
+        InputError: no field of FIELDS, or one of another type; `where` and the fields are named.
+    """
+    if not isinstance(record, Mapping):
+        raise InputError(f"{where} is no record with fields", hint='{"text": "..."} on each line')
+    if "messages" in record:
+        return Document(None, _messages(record["messages"], "role", "content", where), where)
+    if "conversations" in record:
+        return Document(None, _messages(record["conversations"], "from", "value", where), where)
+    if "prompt" in record and "completion" in record:
+        turns = (("user", record["prompt"]), ("assistant", record["completion"]))
+        pair = tuple({"role": role, "content": _string(value, where)} for role, value in turns)
+        return Document(None, pair, where)
+    if "text" in record:
+        return Document(_string(record["text"], where), None, where)
+    raise InputError(
+        f"{where} has no text",
+        why=f"its fields are {', '.join(map(repr, list(record)[:8])) or 'none'}",
+        hint="a field `text`, `messages` or `conversations`, or `prompt` and `completion`",
+    )
+
+
+def _messages(turns: Any, role: str, content: str, where: str) -> tuple[dict[str, str], ...]:
+    if turns is None:
+        return ()
+    if not isinstance(turns, list):
+        raise InputError(f"{where}: a conversation is a list of turns")
+    result = []
+    for turn in turns:
+        if not isinstance(turn, Mapping):
+            raise InputError(f"{where}: a turn is a record with `{role}` and `{content}`")
+        # Data sets mix the two spellings; the field's name does not say which one is inside.
+        name = turn.get(role, turn.get("role"))
+        if not isinstance(name, str):
+            raise InputError(f"{where}: a turn has no `{role}`")
+        value = turn.get(content, turn.get("content"))
+        result.append({"role": ROLES.get(name, name), "content": _string(value, where)})
+    return tuple(result)
+
+
+def _string(value: Any, where: str) -> str:
+    """`value` as text: null is empty, and of a list of content parts the texts remain."""
+    if value is None:
+        return ""
+    if isinstance(value, list) and all(isinstance(part, Mapping) for part in value):
+        return "".join(_string(part.get("text"), where) for part in value)
+    if not isinstance(value, str):
+        raise InputError(f"{where} holds a {type(value).__name__} where text is expected")
+    return value

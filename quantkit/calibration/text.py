@@ -1,0 +1,163 @@
+"""Documents from anywhere: the shipped text, files, folders, a hub data set.
+
+A `.txt` file is one document; a long one is one per BLOCK_BYTES, cut before a blank line. What a
+record of the other kinds may hold stands in `record`.
+"""
+
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from quantkit.calibration import hub
+from quantkit.calibration.parquet import parquet_documents
+from quantkit.calibration.record import Document, record_document
+from quantkit.checkpoint import strict_json
+from quantkit.core.errors import InputError, IntegrityError
+
+__all__ = ["Document", "read_documents"]
+
+DEFAULT = Path(__file__).with_name("text") / "default.jsonl"
+DEFAULT_SHA256 = "1abe1e6626036609bd13419c92f26a85f46cafa8a6be8b64756557bbbd73f51b"
+
+SUFFIXES = (".txt", ".jsonl", ".parquet")
+LINE_BYTES = 10 << 20
+BLOCK_BYTES = 64 << 10
+TOTAL_CHARACTERS = 1 << 30
+MINIMUM_COST = 64  # characters charged for any record: else empty ones would never reach the cap
+
+
+def read_documents(source: str) -> Iterator[Document]:
+    """Documents of `source`, read as they are asked for, in the source's order.
+
+    `source`: "default"; a .txt, .jsonl or .parquet file; a folder, of which all such files are
+    read, sorted by path; or a hub data set `org/name[:config][@revision]` (its split "train", else its
+    first), streamed.
+
+    Raises:
+        InputError: no such source, a file that is not what its name says (file and line are named),
+            a source without documents or over TOTAL_CHARACTERS.
+        IntegrityError: the shipped text was changed.
+        HubError: the data set cannot be had.
+    """
+    spent = 0
+    nothing = True
+    for document in _open(source):
+        nothing = False
+        spent += max(document.size(), MINIMUM_COST)
+        if spent > TOTAL_CHARACTERS:
+            raise InputError(
+                f"`{source}` goes on after {TOTAL_CHARACTERS:,} characters",
+                why=f"reading stopped at {document.source}",
+                hint="a smaller extract of it; calibration seldom needs more than 2 MB",
+            )
+        yield document
+    if nothing:
+        raise InputError(f"`{source}` holds no documents", hint="--calibration default")
+
+
+def _open(source: str) -> Iterator[Document]:
+    path = Path(source)
+    if source == "default":
+        return _default()
+    if path.is_dir():
+        return (document for file in _files(path) for document in _read(file))
+    if path.is_file() and path.suffix in SUFFIXES:
+        return _read(path)
+    if path.exists():
+        raise InputError(
+            f"`{source}` is no calibration text",
+            why=f"read are {', '.join(SUFFIXES)} files and folders of them",
+            hint="a .txt file for plain text",
+        )
+    if hub.is_dataset_id(source):
+        return hub.dataset_documents(source)
+    raise InputError(
+        f"no file or folder `{source}`, nor is it a hub data set id like org/name",
+        hint="--calibration default",
+    )
+
+
+def _default() -> Iterator[Document]:
+    data = DEFAULT.read_bytes()
+    found = sha256(data).hexdigest()
+    if found != DEFAULT_SHA256:
+        raise IntegrityError(
+            "the shipped calibration text is not what was shipped",
+            why=f"sha256 {found}, expected {DEFAULT_SHA256}",
+            hint="a fresh installation of quantkit, or --calibration with a file of your own",
+        )
+    for number, line in enumerate(data.splitlines(), 1):
+        yield _line_document(line, f"default:{number}")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Files to read, by path; none that is hidden, none that lies outside."""
+    found = []
+    inside = folder.resolve()
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(root, n) for n in names if not n.startswith(".")):
+            if path.suffix not in SUFFIXES:
+                continue
+            if not path.resolve().is_relative_to(inside):
+                raise InputError(
+                    f"`{path}` is a link that leads out of the folder", hint=str(path.resolve())
+                )
+            if path.is_file():
+                found.append(path)
+    if not found:
+        raise InputError(f"`{folder}` holds no text", why=f"looked for {', '.join(SUFFIXES)} files")
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _read(path: Path) -> Iterator[Document]:
+    if path.suffix == ".parquet":
+        return parquet_documents(path)
+    return _jsonl(path) if path.suffix == ".jsonl" else _text(path)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines with their ends, none over LINE_BYTES, without a byte order mark."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LINE_BYTES + 1):
+            number += 1
+            if len(line) > LINE_BYTES:
+                raise InputError(f"{path}, line {number} is longer than {LINE_BYTES:,} bytes")
+            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _jsonl(path: Path) -> Iterator[Document]:
+    for number, line in _lines(path):
+        if line.strip():
+            yield _line_document(line, f"{path}, line {number}")
+
+
+def _line_document(line: bytes, where: str) -> Document:
+    try:
+        record = strict_json.loads(line, max_bytes=LINE_BYTES)
+    except ValueError as error:
+        raise InputError(f"{where} {error}") from None
+    return record_document(record, where)
+
+
+def _text(path: Path) -> Iterator[Document]:
+    block: list[str] = []
+    size = start = 0
+    for number, line in _lines(path):
+        if (size >= BLOCK_BYTES and not line.strip()) or size + len(line) > LINE_BYTES:
+            yield Document("".join(block), None, f"{path}, line {start}")
+            block, size = [], 0
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}, line {number} is not UTF-8 at byte {error.start}",
+                hint=f"iconv -f latin1 -t utf-8 {path.name}",
+            ) from None
+        start = start if block else number
+        block.append(text)
+        size += len(line)
+    if block:
+        yield Document("".join(block), None, f"{path}, line {start}")

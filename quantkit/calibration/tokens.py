@@ -1,0 +1,236 @@
+"""Token windows for calibration, and the ledger of what became of the text."""
+
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+
+from quantkit.calibration import chat
+from quantkit.calibration.chat import Tokenizer
+from quantkit.calibration.text import Document
+from quantkit.core.errors import InputError, RefusedError
+
+__all__ = ["Calibration", "Ledger", "Tokenizer", "load_tokenizer", "tokenize"]
+
+# Any of these is a vocabulary; without one, transformers builds an empty tokenizer in silence.
+VOCABULARIES = ("tokenizer.json", "*.model", "vocab.json", "vocab.txt", "*.tiktoken", "tekken.json")
+
+Form = Literal["text", "template", "template failed", "no template"]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What became of the text.
+
+    `documents_read` = `documents_used` + all of `documents_dropped` (reason -> count); of those
+    used, `documents_truncated` are in the windows only in part. The two `chat_template_*` count, of the
+    conversations used, those written with the tokenizer's chat template, and those on which the
+    template failed, written as "role: content". `sha256` is that of the shape and the token ids as
+    little-endian int64.
+    """
+
+    source: str
+    documents_read: int
+    documents_used: int
+    documents_dropped: dict[str, int]
+    documents_truncated: int
+    tokens: int
+    samples: int
+    sequence_length: int
+    chat_template_applied: int
+    chat_template_failed: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """`input_ids` (samples, sequence_length) int64, without padding, and their ledger."""
+
+    input_ids: torch.Tensor
+    ledger: Ledger
+
+
+@dataclass
+class _Stream:
+    """Token ids of the documents in order, EOS between them, and where each document lies."""
+
+    ids: "array[int]" = field(default_factory=lambda: array("q"))
+    spans: list[tuple[int, int, Form]] = field(default_factory=list)
+    read: int = 0
+    empty: int = 0
+
+
+def tokenize(
+    documents: Iterable[Document],
+    tokenizer: Tokenizer,
+    samples: int,
+    sequence_length: int,
+    source: str,
+) -> Calibration:
+    """Windows of exactly `sequence_length` tokens, cut from the documents one after another.
+
+    Conversations go through the tokenizer's chat template, all turns included. Documents are joined
+    with EOS where there is one: attention across them does no harm to statistics of the inputs, and
+    padding would. Every window starts as a text in use does, with the tokens that the tokenizer
+    itself puts in front (usually BOS or nothing): the first position carries the attention sink.
+    No more documents are read than fill the windows. Where the text ends before `samples` windows,
+    the full ones are returned; fewer samples are always a prefix of more.
+
+    Raises:
+        InputError: the text does not fill one window, or `samples` or `sequence_length` is too
+            small, or the tokenizer gives up on a text.
+    """
+    start = _start(tokenizer)
+    room = sequence_length - len(start)
+    if samples < 1 or room < 1:
+        raise InputError(
+            f"{samples} samples of {sequence_length} tokens hold no text",
+            why=f"of each sample {len(start)} tokens are taken by the tokenizer's own start",
+            hint="--samples 128 --sequence-length 2048",
+        )
+    stream = _fill(documents, tokenizer, start, samples * room)
+    windows = min(samples, len(stream.ids) // room)
+    if windows == 0:
+        shorter = len(stream.ids) + len(start)
+        raise InputError(
+            f"`{source}` has {len(stream.ids):,} tokens, a sample needs {sequence_length:,}",
+            hint=f"--sequence-length {shorter}, or more text" if stream.ids else "other text",
+        )
+    body = torch.tensor(stream.ids[: windows * room], dtype=torch.int64).view(windows, room)
+    head = torch.tensor(start, dtype=torch.int64).expand(windows, len(start))
+    input_ids = torch.cat([head, body], dim=1)
+    return Calibration(input_ids, _ledger(source, stream, windows * room, input_ids))
+
+
+def _start(tokenizer: Tokenizer) -> list[int]:
+    """Ids that the tokenizer puts in front of any text."""
+    with _hostile_tokenizer():
+        bare = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+        full = list(tokenizer("a", add_special_tokens=True)["input_ids"])
+    for length in range(len(full) - len(bare) + 1):
+        if full[length : length + len(bare)] == bare:
+            return full[:length]
+    return []
+
+
+def _fill(
+    documents: Iterable[Document], tokenizer: Tokenizer, start: list[int], enough: int
+) -> _Stream:
+    """The stream with at least `enough` ids, or all there are."""
+    stream = _Stream()
+    render = chat.renderer(tokenizer)
+    eos = tokenizer.eos_token_id
+    for document in documents:
+        stream.read += 1
+        text, form = _text(document, render)
+        with _hostile_tokenizer(document.source):
+            ids = list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+        if start and ids[: len(start)] == start:
+            del ids[: len(start)]  # the template wrote it; once a window is enough
+        if not ids:
+            stream.empty += 1
+            continue
+        first = len(stream.ids)
+        stream.ids.extend(ids)
+        stream.spans.append((first, len(stream.ids), form))
+        # Templates often close the last turn with EOS themselves, some with a newline after it.
+        if eos is not None and not (form == "template" and eos in ids[-2:]):
+            stream.ids.append(eos)
+        if len(stream.ids) >= enough:
+            break
+    return stream
+
+
+def _text(document: Document, render: chat.Render | None) -> tuple[str, Form]:
+    if document.messages is None:
+        return document.text or "", "text"
+    if not any(message["content"].strip() for message in document.messages):
+        return "", "text"
+    if render is None:
+        return chat.plain(document.messages), "no template"
+    rendered = render(document.messages)
+    if rendered is None:
+        return chat.plain(document.messages), "template failed"
+    return rendered, "template"
+
+
+def _ledger(source: str, stream: _Stream, limit: int, input_ids: torch.Tensor) -> Ledger:
+    """`limit`: how many ids of the stream are in the windows."""
+    used = [span for span in stream.spans if span[0] < limit]
+    forms = Counter(form for _, _, form in used)
+    dropped = {"empty": stream.empty, "after the last full sample": len(stream.spans) - len(used)}
+    samples, sequence_length = input_ids.shape
+    return Ledger(
+        source=source,
+        documents_read=stream.read,
+        documents_used=len(used),
+        documents_dropped={reason: count for reason, count in dropped.items() if count},
+        documents_truncated=sum(end > limit for _, end, _ in used),
+        tokens=input_ids.numel(),
+        samples=samples,
+        sequence_length=sequence_length,
+        chat_template_applied=forms["template"],
+        chat_template_failed=forms["template failed"],
+        sha256=_hash(input_ids),
+    )
+
+
+def _hash(input_ids: torch.Tensor) -> str:
+    shape = struct.pack("<2q", *input_ids.shape)
+    return sha256(shape + input_ids.numpy().astype("<i8").tobytes()).hexdigest()
+
+
+def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Tokenizer:  # noqa: FBT001, FBT002
+    """The tokenizer in a model folder, without network and, unless trusted, without its code.
+
+    Raises:
+        InputError: no tokenizer there, or one that cannot be read.
+        RefusedError: the tokenizer is code of the folder and `trust_remote_code` is not set.
+    """
+    missing = InputError(
+        f"`{folder}` holds no tokenizer",
+        why=f"looked for {', '.join(VOCABULARIES)}",
+        hint="copy tokenizer.json and tokenizer_config.json from the original model",
+    )
+    if not trust_remote_code and not any(any(folder.glob(name)) for name in VOCABULARIES):
+        raise missing
+    from transformers import AutoTokenizer
+
+    with _hostile_tokenizer():
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=trust_remote_code
+            )
+        except Exception as error:  # the Rust library raises plain Exception for a damaged file
+            reason = str(error).partition("\n")[0]
+            if not trust_remote_code and "trust_remote_code" in str(error):
+                raise RefusedError(
+                    f"the tokenizer of `{folder}` is code of its own",
+                    why="it runs only when you trust it",
+                    hint="--trust-remote-code, after reading the .py files there",
+                ) from None
+            raise InputError(
+                f"cannot read the tokenizer of `{folder}`", why=reason, hint=missing.hint
+            ) from error
+        if not tokenizer("a", add_special_tokens=False)["input_ids"]:
+            raise InputError(f"the tokenizer of `{folder}` knows no words", hint=missing.hint)
+    return cast(Tokenizer, tokenizer)
+
+
+@contextmanager
+def _hostile_tokenizer(where: str = "the tokenizer") -> Iterator[None]:
+    """Panics of the Rust tokenizers library as errors; they are no subclass of Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{where}: the tokenizer gave up", why=reason) from None
