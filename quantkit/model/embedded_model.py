@@ -1,0 +1,6 @@
+"""Where the small model that ships with quantkit lies."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "embedded"
+HELDOUT = FOLDER / "heldout.jsonl"

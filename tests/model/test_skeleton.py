@@ -1,0 +1,42 @@
+"""Skeletons hold no weight, and the buffers that they do hold are the real ones."""
+
+import torch
+import transformers
+
+from quantkit.model.skeleton import build_skeleton, is_linear, linear_facts, read_config, source_name
+
+
+def test_parameters_are_meta_and_buffers_are_those_of_a_loaded_model(tiny_checkpoint, family):
+    folder = tiny_checkpoint(family)
+    skeleton = build_skeleton(read_config(folder))
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert all(p.is_meta for p in skeleton.model.parameters())
+    expected = dict(loaded.named_buffers())
+    found = dict(skeleton.model.named_buffers())
+    assert found.keys() == expected.keys()
+    for name, buffer in found.items():
+        torch.testing.assert_close(buffer, expected[name], rtol=0, atol=0)
+
+
+def test_blocks_and_head_are_found(tiny_checkpoint, family):
+    skeleton = build_skeleton(read_config(tiny_checkpoint(family)))
+    assert skeleton.prefix == ("transformer.h" if family == "gpt2" else "model.layers")
+    assert len(skeleton.blocks) == 2
+    assert skeleton.head == "lm_head"
+
+
+def test_a_transposed_linear_reports_out_and_in_like_any_other(tiny_checkpoint):
+    skeleton = build_skeleton(read_config(tiny_checkpoint("gpt2")))
+    module = skeleton.blocks[0].get_submodule("mlp.c_fc")
+    facts = linear_facts("mlp.c_fc", module)
+    assert is_linear(module)
+    assert (facts.out_features, facts.in_features, facts.transposed) == (512, 128, True)
+
+
+def test_names_with_and_without_the_base_prefix_and_of_tied_heads_are_found(tiny_checkpoint):
+    model = build_skeleton(read_config(tiny_checkpoint("gpt2"))).model
+    assert source_name(model, "transformer.h.0.ln_1.weight", {"h.0.ln_1.weight"}) == (
+        "h.0.ln_1.weight"
+    )
+    assert source_name(model, "lm_head.weight", {"wte.weight"}) == "wte.weight"
+    assert source_name(model, "transformer.h.9.ln_1.weight", {"wte.weight"}) is None
