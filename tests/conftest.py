@@ -183,3 +183,44 @@ def _split(folder: Path, shards: int) -> None:
     total = sum(tensor.nbytes for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+@pytest.fixture
+def random_qtensor() -> Callable[..., Any]:
+    """A QTensor of any scheme: `random_qtensor(scheme, outputs=64, inputs=128, seed=0)`.
+
+    Symmetric scales have both signs, as the signed full range makes them.
+    """
+    import torch
+
+    from quantkit.core.scheme import Scheme
+    from quantkit.grid.dynamic8 import nested_scales
+    from quantkit.grid.qtensor import DoubleQuant, QTensor
+
+    def make(
+        scheme: Scheme,
+        outputs: int = 64,
+        inputs: int = 128,
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        seed: int = 0,
+    ) -> QTensor:
+        draw = torch.Generator().manual_seed(seed)
+        shape = (outputs, inputs)
+        codes = torch.randint(0, 2**scheme.bits, shape, generator=draw, dtype=torch.uint8)
+        if scheme.grid == "nf4":
+            blocks = -(-codes.numel() // (scheme.group_size or 64))
+            outer = torch.rand(-(-blocks // 256), generator=draw) + 0.5
+            inner = torch.randint(0, 256, (blocks,), generator=draw, dtype=torch.uint8)
+            nested = DoubleQuant(inner, outer, torch.rand((), generator=draw) + 1.5)
+            if scheme.double_quant:
+                return QTensor(codes, nested_scales(nested), None, scheme, nested)
+            return QTensor(codes, torch.rand(blocks, generator=draw), None, scheme)
+        groups = (outputs, scheme.groups(inputs))
+        scales = (torch.randn(groups, generator=draw) * 0.02).to(dtype)
+        if scheme.symmetric:
+            return QTensor(codes, scales, None, scheme)
+        zeros = torch.randint(1, 2**scheme.bits, groups, generator=draw, dtype=torch.uint8)
+        return QTensor(codes, scales.abs(), zeros, scheme)
+
+    return make

@@ -1,0 +1,177 @@
+"""What every format of the registry owes its callers."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from quantkit.core import registry
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import Format, LinearFacts, ModelFacts
+from quantkit.core.scheme import Scheme
+from quantkit.grid.qtensor import QTensor
+
+FORMATS = registry.names("formats")
+SCHEMES = [
+    *(
+        Scheme("int", bits, size, symmetric)
+        for bits, size, symmetric in product((2, 3, 4, 8), (32, 64, 128, None), (True, False))
+    ),
+    Scheme("int", 8, None, symmetric=True, activation="int8-token"),
+    *(Scheme("nf4", 4, 64, double_quant=double) for double in (False, True)),
+    Scheme("nf4", 4, 128),
+]
+SHAPES = [(32, 128), (96, 256), (40, 128), (1, 128)]
+SKIPPED = "model.layers.1.mlp.down_proj"
+LINEARS = ["model.layers.0.mlp.up_proj", "model.layers.0.mlp.down_proj", "model.layers.1.mlp.up_proj"]
+
+
+@pytest.fixture(params=FORMATS)
+def output(request: pytest.FixtureRequest) -> Format:
+    found: Format = registry.load("formats", request.param, "FORMAT")
+    return found
+
+
+def facts(scheme: Scheme, **changes: Any) -> ModelFacts:
+    model = ModelFacts(
+        schemes=dict.fromkeys(LINEARS, scheme),
+        skipped=(SKIPPED, "lm_head"),
+        head="lm_head",
+        dtype="bfloat16",
+        block_prefix="model.layers",
+    )
+    return replace(model, **changes)
+
+
+def held(output: Format) -> list[tuple[Scheme, LinearFacts]]:
+    linears = [LinearFacts(LINEARS[0], *shape) for shape in SHAPES]
+    pairs = product(SCHEMES, linears)
+    return [(scheme, linear) for scheme, linear in pairs if output.check(scheme, linear) is None]
+
+
+def assert_same(found: QTensor, expected: QTensor) -> None:
+    assert found.scheme == expected.scheme
+    pairs = [(found.codes, expected.codes), (found.scales, expected.scales)]
+    assert (found.zeros is None) == (expected.zeros is None)
+    assert (found.nested is None) == (expected.nested is None)
+    if found.zeros is not None and expected.zeros is not None:
+        pairs.append((found.zeros, expected.zeros))
+    if found.nested is not None and expected.nested is not None:
+        one, two = found.nested, expected.nested
+        pairs += [(one.codes, two.codes), (one.absmax, two.absmax), (one.offset, two.offset)]
+    for one_tensor, other in pairs:
+        assert one_tensor.dtype == other.dtype
+        assert torch.equal(one_tensor, other)
+
+
+def test_a_format_goes_by_its_file_name(output: Format) -> None:
+    assert output.name in FORMATS
+    underscored = output.name.replace("-", "_")
+    assert registry.load("formats", underscored, "FORMAT") is output
+    assert registry.load("formats", output.name, "FORMAT") is output
+    assert output.summary
+
+
+def test_every_scheme_is_held_by_some_format() -> None:
+    formats = [registry.load("formats", name, "FORMAT") for name in FORMATS]
+    linear = LinearFacts(LINEARS[0], 96, 256)
+    for scheme in SCHEMES:
+        assert any(f.check(scheme, linear) is None for f in formats), scheme
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_decode_gives_back_what_encode_got(
+    output: Format, dtype: torch.dtype, random_qtensor: Callable[..., QTensor]
+) -> None:
+    assert held(output)
+    for scheme, linear in held(output):
+        shape = (linear.out_features, linear.in_features)
+        qtensor = random_qtensor(scheme, *shape, dtype=dtype)
+        tensors = output.encode(qtensor, "bfloat16")
+        assert tuple(tensors) == output.suffixes(scheme)
+        assert all(tensor.is_contiguous() for tensor in tensors.values())
+        found = output.decode(tensors, scheme, linear)
+        assert_same(found, qtensor)
+        assert torch.equal(found.dequantize(), qtensor.dequantize())
+
+
+def test_layout_is_known_before_the_numbers(
+    output: Format, random_qtensor: Callable[..., QTensor]
+) -> None:
+    for scheme, linear in held(output):
+        real = random_qtensor(scheme, linear.out_features, linear.in_features)
+        nested = real.nested
+        if nested is not None:
+            parts = (nested.codes, nested.absmax, nested.offset)
+            nested = type(nested)(*(part.to("meta") for part in parts))
+        zeros = None if real.zeros is None else real.zeros.to("meta")
+        blank = QTensor(real.codes.to("meta"), real.scales.to("meta"), zeros, scheme, nested)
+        planned = output.encode(blank, "bfloat16")
+        for suffix, tensor in output.encode(real, "bfloat16").items():
+            assert planned[suffix].shape == tensor.shape
+            assert planned[suffix].dtype == tensor.dtype
+
+
+def test_the_config_block_tells_each_linear_its_scheme(output: Format) -> None:
+    for scheme, _ in held(output):
+        block = json.loads(json.dumps(output.config(facts(scheme))))
+        assert block["quant_method"] == output.quant_method
+        for name in LINEARS:
+            found = output.parse(block, name)
+            if output.name == "awq":  # its block has no word for symmetric
+                assert found == replace(scheme, symmetric=False)
+            else:
+                assert found == replace(scheme, group_size=found.group_size if found else None)
+                assert scheme.grid == "nf4" or found == scheme
+        assert output.parse(block, SKIPPED) is None
+        assert output.parse(block, "lm_head") is None
+
+
+def test_a_block_is_claimed_by_one_format(output: Format) -> None:
+    for scheme, _ in held(output):
+        block = output.config(facts(scheme))
+        formats = [registry.load("formats", name, "FORMAT") for name in FORMATS]
+        assert [f.name for f in formats if f.matches(block)] == [output.name]
+
+
+def test_nothing_is_written_for_a_quantized_head(output: Format) -> None:
+    scheme = held(output)[0][0]
+    model = facts(scheme, schemes={"lm_head": scheme}, skipped=())
+    with pytest.raises(RefusedError, match="lm_head"):
+        output.config(model)
+    with pytest.raises(RefusedError, match="no linear"):
+        output.config(facts(scheme, schemes={}))
+
+
+def test_refusals_name_the_format_or_the_size_and_a_way_out(output: Format) -> None:
+    linears = [LinearFacts("x", *shape) for shape in [*SHAPES, (64, 100), (31, 33)]]
+    for scheme, linear in product([*SCHEMES, Scheme("int", 5, 32), Scheme("nf4", 4, 48)], linears):
+        fault = output.check(scheme, linear)
+        if fault is not None:
+            what, _, hint = fault.partition("; try: ")
+            assert len(what) > 30
+            assert "\n" not in fault
+            assert "; try:" not in hint
+
+
+@pytest.mark.parametrize("damage", ["missing", "shape", "dtype"])
+def test_damaged_tensors_are_named(
+    output: Format, damage: str, random_qtensor: Callable[..., QTensor]
+) -> None:
+    scheme, linear = held(output)[0]
+    tensors = output.encode(random_qtensor(scheme, linear.out_features, linear.in_features), "")
+    optional = {"g_idx", "weight_shape"}
+    for suffix in set(tensors) - optional:
+        broken = dict(tensors)
+        if damage == "missing":
+            del broken[suffix]
+        elif damage == "shape":
+            broken[suffix] = torch.cat([tensors[suffix], tensors[suffix]])
+        else:
+            broken[suffix] = tensors[suffix].to(torch.float64)
+        with pytest.raises(InputError, match=linear.name):
+            output.decode(broken, scheme, linear)
