@@ -17,7 +17,7 @@ class Dice:
     """
 
     def __init__(self, seed: str) -> None:
-        self._draw = random.Random(seed).random
+        self._draw = random.Random(seed).random  # noqa: S311 (text, no secrets)
 
     def integer(self, low: int, high: int) -> int:
         """An integer from low to high, both included."""
@@ -41,7 +41,7 @@ class Dice:
         return self.shuffled(items)[:count]
 
     def say(self, template: str, **slots: object) -> str:
-        """The template with each ``[a|b|c]`` (nesting allowed) chosen and each ``{slot}`` filled."""
+        """The template with each ``[a|b|c]`` chosen (they may nest) and each ``{slot}`` filled."""
         while (end := template.find("]")) >= 0:
             start = template.rindex("[", 0, end)
             chosen = self.pick(template[start + 1 : end].split("|"))

@@ -10,8 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from . import dialogue, exposition, instructions, languages, mathematics, narrative, records, source_code
-from .dice import Dice
+from tools.embedded import (
+    dialogue,
+    exposition,
+    instructions,
+    languages,
+    mathematics,
+    narrative,
+    records,
+    source_code,
+)
+from tools.embedded.dice import Dice
 
 # Streams that must not meet: no document of one is in another.
 TRAINING, HELD_OUT, CALIBRATION = 1, 2, 3

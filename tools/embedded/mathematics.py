@@ -1,12 +1,13 @@
 """Mathematics with every step shown and every step right."""
 
+# ruff: noqa: RUF001 (the sign of multiplication is meant)
 from __future__ import annotations
 
 from fractions import Fraction
 from math import gcd
 
-from . import lexicon
-from .dice import Dice, capital
+from tools.embedded import lexicon
+from tools.embedded.dice import Dice, capital
 
 
 def _addition(dice: Dice) -> str:
@@ -28,9 +29,11 @@ def _product(dice: Dice) -> str:
     tens, ones = b // 10 * 10, b % 10
     if not ones:
         return f"{a} × {b} = {a} × {tens // 10} × 10 = {a * tens // 10} × 10 = {a * b}."
-    return (f"To find {a} × {b}, split {b} into {tens} and {ones}.\n{a} × {tens} = {a * tens}\n"
-            f"{a} × {ones} = {a * ones}\n{a * tens} + {a * ones} = {a * b}\n"
-            f"Therefore {a} × {b} = {a * b}.")  # fmt: skip
+    return (
+        f"To find {a} × {b}, split {b} into {tens} and {ones}.\n{a} × {tens} = {a * tens}\n"
+        f"{a} × {ones} = {a * ones}\n{a * tens} + {a * ones} = {a * b}\n"
+        f"Therefore {a} × {b} = {a * b}."
+    )
 
 
 def _division(dice: Dice) -> str:
@@ -50,9 +53,12 @@ def _linear(dice: Dice) -> str:
     x, a, b = dice.integer(-9, 12), dice.integer(2, 9), dice.integer(1, 30)
     name = dice.pick("xyznt")
     c = a * x + b
-    return (f"Solve {a}{name} + {b} = {c} for {name}.\nSubtract {b} on both sides: {a}{name} = {c - b}.\n"
-            f"Divide by {a}: {name} = {x}.\nCheck: {a} · {'(' + str(x) + ')' if x < 0 else x} + {b} = "
-            f"{a * x} + {b} = {c}.")  # fmt: skip
+    return (
+        f"Solve {a}{name} + {b} = {c} for {name}.\n"
+        f"Subtract {b} on both sides: {a}{name} = {c - b}.\n"
+        f"Divide by {a}: {name} = {x}.\nCheck: {a} · {'(' + str(x) + ')' if x < 0 else x} + {b} = "
+        f"{a * x} + {b} = {c}."
+    )
 
 
 def _signed(value: int, factor: str = "") -> str:
@@ -64,10 +70,13 @@ def _quadratic(dice: Dice) -> str:
     b, c, d = -(p + q), p * q, (p + q) ** 2 - 4 * p * q
     root = q - p
     end = f"x = {p}" if p == q else f"x = {p} or x = {q}"
-    return (f"Equation: x² {_signed(b, 'x')} {_signed(c)} = 0\nThe discriminant is {b * b} "
-            f"{_signed(-4 * c)} = {d}, whose root is {root}.\nx = ({-b} - {root}) / 2 = {-b - root} / 2 "
-            f"= {p}\nx = ({-b} + {root}) / 2 = {-b + root} / 2 = {q}\nThe sum of the solutions is "
-            f"{p + q}, their product {p * q}.\nAnswer: {end}")  # fmt: skip
+    return (
+        f"Equation: x² {_signed(b, 'x')} {_signed(c)} = 0\nThe discriminant is {b * b} "
+        f"{_signed(-4 * c)} = {d}, whose root is {root}.\n"
+        f"x = ({-b} - {root}) / 2 = {-b - root} / 2 "
+        f"= {p}\nx = ({-b} + {root}) / 2 = {-b + root} / 2 = {q}\nThe sum of the solutions is "
+        f"{p + q}, their product {p * q}.\nAnswer: {end}"
+    )
 
 
 def _sequence(dice: Dice) -> str:
@@ -89,8 +98,9 @@ def _sequence(dice: Dice) -> str:
         terms = [(start % 9 + i) ** 2 for i in range(dice.integer(6, 10))]
         rule = "the terms are the squares of consecutive numbers"
     shown, last = ", ".join(map(str, terms[:-1])), terms[-1]
-    return dice.say("[Sequence|Numbers|Continue]: {s}, ...\nRule: {r}.\nNext term: {n}",
-                    s=shown, r=rule, n=last)  # fmt: skip
+    return dice.say(
+        "[Sequence|Numbers|Continue]: {s}, ...\nRule: {r}.\nNext term: {n}", s=shown, r=rule, n=last
+    )
 
 
 def _euclid(dice: Dice) -> str:
@@ -112,8 +122,10 @@ def _fractions(dice: Dice) -> str:
     common = b * d // gcd(b, d)
     total = Fraction(a, b) + Fraction(c, d)
     left, right = a * common // b, c * common // d
-    text = (f"{a}/{b} + {c}/{d}: the common denominator is {common}.\n{a}/{b} = {left}/{common} and "
-            f"{c}/{d} = {right}/{common}.\nThe sum is {left + right}/{common}")  # fmt: skip
+    text = (
+        f"{a}/{b} + {c}/{d}: the common denominator is {common}.\n{a}/{b} = {left}/{common} and "
+        f"{c}/{d} = {right}/{common}.\nThe sum is {left + right}/{common}"
+    )
     return text + ("." if total.denominator == common else f" = {total}.")
 
 
@@ -137,10 +149,12 @@ def _mean(dice: Dice) -> str:
     ordered, total = sorted(values), sum(values)
     middle = len(ordered) // 2
     median = (ordered[middle] + ordered[-middle - 1]) / 2
-    return (f"Values: {', '.join(map(str, values))}\nSorted: {', '.join(map(str, ordered))}\n"
-            f"Count: {len(values)}\nSum: {' + '.join(map(str, values))} = {total}\nMean: {total}/"
-            f"{len(values)} ≈ {total / len(values):.2f}\nMedian: {median:g}\nRange: {ordered[-1]} - "
-            f"{ordered[0]} = {ordered[-1] - ordered[0]}")  # fmt: skip
+    return (
+        f"Values: {', '.join(map(str, values))}\nSorted: {', '.join(map(str, ordered))}\n"
+        f"Count: {len(values)}\nSum: {' + '.join(map(str, values))} = {total}\nMean: {total}/"
+        f"{len(values)} ≈ {total / len(values):.2f}\nMedian: {median:g}\nRange: {ordered[-1]} - "
+        f"{ordered[0]} = {ordered[-1] - ordered[0]}"
+    )
 
 
 def word_problem(dice: Dice) -> tuple[str, str]:
@@ -149,19 +163,38 @@ def word_problem(dice: Dice) -> tuple[str, str]:
     goods, other = dice.sample(lexicon.GOODS, 2)
     k, m, n = dice.integer(3, 12), dice.integer(2, 15), dice.integer(2, 5)
     if dice.chance(0.5):
-        question = dice.say("{p} [buys|orders] {k} [boxes|crates] of {g} with {m} {g} in each, and gives "
-                            "{n} {g} away. How many {g} [are left|does {p} keep]?",
-                            p=name, k=k, m=m, n=n, g=goods)  # fmt: skip
-        answer = (f"There are {k} × {m} = {k * m} {goods}. After giving {n} away, {k * m} - {n} = "
-                  f"{k * m - n} are left.\nAnswer: {k * m - n} {goods}")  # fmt: skip
+        question = dice.say(
+            "{p} [buys|orders] {k} [boxes|crates] of {g} with {m} {g} in each, and gives "
+            "{n} {g} away. How many {g} [are left|does {p} keep]?",
+            p=name,
+            k=k,
+            m=m,
+            n=n,
+            g=goods,
+        )
+        answer = (
+            f"There are {k} × {m} = {k * m} {goods}. After giving {n} away, {k * m} - {n} = "
+            f"{k * m - n} are left.\nAnswer: {k * m - n} {goods}"
+        )
     else:
-        question = dice.say("[At the market|In the shop] {p} pays {a} euros for each of {k} {g} and {b} "
-                            "euros for each of {n} {o}. [How much is that|What does {p} pay] in all?",
-                            p=name, a=m, k=k, g=goods, b=k + n, n=n, o=other)  # fmt: skip
+        question = dice.say(
+            "[At the market|In the shop] {p} pays {a} euros for each of {k} {g} and {b} "
+            "euros for each of {n} {o}. [How much is that|What does {p} pay] in all?",
+            p=name,
+            a=m,
+            k=k,
+            g=goods,
+            b=k + n,
+            n=n,
+            o=other,
+        )
         first, second = m * k, (k + n) * n
-        answer = (f"The {goods} cost {k} × {m} = {first} euros. The {other} cost {n} × {k + n} = {second} "
-                  f"euros. Together that is {first} + {second} = {first + second} euros.\n"
-                  f"Answer: {first + second} euros")  # fmt: skip
+        answer = (
+            f"The {goods} cost {k} × {m} = {first} euros. "
+            f"The {other} cost {n} × {k + n} = {second} "
+            f"euros. Together that is {first} + {second} = {first + second} euros.\n"
+            f"Answer: {first + second} euros"
+        )
     return question, answer
 
 
@@ -171,8 +204,19 @@ def _worded(dice: Dice) -> str:
 
 def problem(dice: Dice) -> str:
     """One exercise with its worked solution."""
-    makers = (_addition, _product, _division, _linear, _quadratic, _sequence, _euclid, _fractions,
-              _factors, _mean, _worded)  # fmt: skip
+    makers = (
+        _addition,
+        _product,
+        _division,
+        _linear,
+        _quadratic,
+        _sequence,
+        _euclid,
+        _fractions,
+        _factors,
+        _mean,
+        _worded,
+    )
     return dice.pick(makers)(dice)
 
 

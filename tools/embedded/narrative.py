@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from . import lexicon
-from .dice import Dice, article, capital
+from tools.embedded import lexicon
+from tools.embedded.dice import Dice, article, capital
 
 
 @dataclass
@@ -60,10 +60,24 @@ def _world(dice: Dice) -> World:
     (hero, he, him, his), (friend, friend_he, _, friend_his) = _people(dice)
     place, other = dice.sample(lexicon.PLACES, 2)
     return World(
-        dice, hero, lexicon.surname(dice), dice.pick(lexicon.TRADES), he, him, his, friend,
-        friend_he, friend_his, lexicon.town(dice), lexicon.thing(dice), place, other,
-        dice.pick(lexicon.GOODS), dice.integer(4, 20), dice.integer(0, 6),
-    )  # fmt: skip
+        dice,
+        hero,
+        lexicon.surname(dice),
+        dice.pick(lexicon.TRADES),
+        he,
+        him,
+        his,
+        friend,
+        friend_he,
+        friend_his,
+        lexicon.town(dice),
+        lexicon.thing(dice),
+        place,
+        other,
+        dice.pick(lexicon.GOODS),
+        dice.integer(4, 20),
+        dice.integer(0, 6),
+    )
 
 
 def _opening(world: World) -> None:
@@ -87,8 +101,8 @@ def _loss(world: World) -> None:
     world.tell(
         "[On {today}|That {today}] the {thing} was gone. {hero} [looked|searched] [under the bed|"
         "in every drawer|behind the stove|on the shelf], then [in the cellar|in the yard|on the "
-        "stairs], and found [nothing|only dust|an old button]. \"[Who would want|Who takes] "
-        "{a_thing}?\" {he} [asked|said]. [Nobody answered.|The house was silent.|Only the clock "
+        'stairs], and found [nothing|only dust|an old button]. "[Who would want|Who takes] '
+        '{a_thing}?" {he} [asked|said]. [Nobody answered.|The house was silent.|Only the clock '
         "answered.]"
     )
 
@@ -98,17 +112,25 @@ def _visit(world: World) -> None:
     world.tell(
         "[So {hero}|{hero} put on {his} coat and|Without waiting, {hero}] went to the {place}, "
         "where {friend} [worked|was waiting|was busy with the accounts]. {friend} [looked|seemed] "
-        "{feeling}. \"[Have you seen|Do you know anything about] the {thing}?\" {hero} [asked|"
-        "wanted to know]. {friend} [shook {friend_his} head|thought for a while|put down {friend_his}"
-        " pen]. \"[The last time I saw the {thing_noun}|If I remember rightly], it was at the "
-        "{other},\" {friend_he} said.",
+        '{feeling}. "[Have you seen|Do you know anything about] the {thing}?" {hero} [asked|'
+        "wanted to know]. {friend} [shook {friend_his} head|thought for a while|put down "
+        '{friend_his} pen]. "[The last time I saw the {thing_noun}|If I remember rightly], it was '
+        'at the {other}," {friend_he} said.',
         feeling=feeling,
     )
 
 
 def _journey(world: World) -> None:
-    way = world.dice.pick(("along the river", "over the hill", "through the fields",
-                           "past the old wall", "down the long street", "across the square"))
+    way = world.dice.pick(
+        (
+            "along the river",
+            "over the hill",
+            "through the fields",
+            "past the old wall",
+            "down the long street",
+            "across the square",
+        )
+    )
     world.tell(
         "The way from the {place} to the {other} led {way}. [It took {hero} an hour|{hero} walked "
         "quickly|{hero} counted {his} steps|Halfway, {hero} stopped to rest], and [the bells of "
@@ -124,13 +146,12 @@ def _counting(world: World) -> None:
     gain = before - change < 2 or (world.dice.chance(0.5) and before + change <= 20)
     world.count = before + change if gain else before - change
     action = (
-        "Then {friend} brought {change} more" if gain
-        else "{friend} took {change} of them away"
+        "Then {friend} brought {change} more" if gain else "{friend} took {change} of them away"
     ).format(friend=world.friend, change=lexicon.number(change))
     world.tell(
         "[On the table|By the wall|In a basket] [there were|lay] {before} {goods}. {action}, so "
         "[that now there were {n}|that {n} were left|{hero} counted again and came to {n}]. "
-        "[\"{n_capital} {goods},\" {he} said, \"[and no more|as I thought|not one too many].\"|"
+        '["{n_capital} {goods}," {he} said, "[and no more|as I thought|not one too many]."|'
         "{He} wrote the number {n} in {his} notebook.]",
         before=lexicon.number(before),
         n_capital=capital(lexicon.number(world.count)),
@@ -145,22 +166,23 @@ def _next_day(world: World) -> None:
         "[{yesterday} ended [quietly|badly|without news], and {today} came.|After {yesterday} came "
         "{today}, [as it always does|and with it a letter|and nothing had changed].|The next day "
         "was {today}.] {hero} [told {friend} everything|made tea and thought of the {thing}|asked "
-        "at the {place} again]. \"[We shall find it|It cannot have gone far|Be patient],\" said "
+        'at the {place} again]. "[We shall find it|It cannot have gone far|Be patient]," said '
         "{friend}, [who was never in a hurry|and {friend_he} meant it|and poured another cup].",
         yesterday=yesterday,
     )
 
 
 def _talk(world: World) -> None:
-    helper = world.dice.pick([n for n in lexicon.WOMEN + lexicon.MEN
-                              if n not in (world.hero, world.friend)])
+    helper = world.dice.pick(
+        [n for n in lexicon.WOMEN + lexicon.MEN if n not in (world.hero, world.friend)]
+    )
     trade = world.dice.pick([trade for trade in lexicon.TRADES if trade != world.trade])
     world.tell(
-        "[At the {other}|In the street] they met {helper}, the {helper_trade}. \"Good [morning|"
-        "evening], {hero},\" said {helper}. \"[Are you still looking for the {thing}|Is it true "
-        "that you lost the {thing}]?\" \"[I am|It is true],\" said {hero}. \"{friend} [is helping "
-        "me|says it was at the {other}].\" {helper} [nodded|laughed|frowned]. \"[Ask at the {place}|"
-        "I am only {a_helper_trade}|Then {friend} knows more than I do],\" the {helper_trade} "
+        '[At the {other}|In the street] they met {helper}, the {helper_trade}. "Good [morning|'
+        'evening], {hero}," said {helper}. "[Are you still looking for the {thing}|Is it true '
+        'that you lost the {thing}]?" "[I am|It is true]," said {hero}. "{friend} [is helping '
+        'me|says it was at the {other}]." {helper} [nodded|laughed|frowned]. "[Ask at the {place}|'
+        'I am only {a_helper_trade}|Then {friend} knows more than I do]," the {helper_trade} '
         "[answered|said], and [went on|turned away|wished them luck].",
         helper=helper,
         helper_trade=trade,
@@ -172,10 +194,10 @@ def _ending(world: World) -> None:
     world.tell(
         "[In the end|At last|It was already {today} evening when] {hero} found the {thing} [at the "
         "{other}, behind {n} {goods}|in the {other}, just where {friend} had said|under a pile of "
-        "{goods} at the {other}]. [{He} held it up to the light.|{friend} laughed aloud.|Neither of "
-        "them spoke.] [From that day on|Ever after|For many years], the {trade} [of {town} ]kept "
-        "the {thing_noun} [in {his} pocket|above the door|close at hand], and when people asked "
-        "about it, {hero} {family} [told them about {friend}|only smiled|said it had been away "
+        "{goods} at the {other}]. [{He} held it up to the light.|{friend} laughed aloud.|Neither "
+        "of them spoke.] [From that day on|Ever after|For many years], the {trade} [of {town} ]"
+        "kept the {thing_noun} [in {his} pocket|above the door|close at hand], and when people "
+        "asked about it, {hero} {family} [told them about {friend}|only smiled|said it had been away "
         "for a walk]."
     )
 
@@ -185,11 +207,20 @@ def story(dice: Dice) -> str:
     world = _world(dice)
     _opening(world)
     _loss(world)
-    for scene in dice.sample((_visit, _journey, _counting, _next_day, _talk, _counting, _next_day),
-                             dice.integer(2, 6)):
+    for scene in dice.sample(
+        (_visit, _journey, _counting, _next_day, _talk, _counting, _next_day), dice.integer(2, 6)
+    ):
         scene(world)
     _ending(world)
-    title = dice.say("[# |][The {thing}|{hero} and the {thing}|The {trade} of {town}]\n\n",
-                     thing=world.thing.title(), hero=world.hero, trade=world.trade,
-                     town=world.town) if dice.chance(0.4) else ""
+    title = (
+        dice.say(
+            "[# |][The {thing}|{hero} and the {thing}|The {trade} of {town}]\n\n",
+            thing=world.thing.title(),
+            hero=world.hero,
+            trade=world.trade,
+            town=world.town,
+        )
+        if dice.chance(0.4)
+        else ""
+    )
     return title + "\n\n".join(world.events)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .dice import Dice
+from tools.embedded.dice import Dice
+from tools.embedded.lexicon import words
 
-NOUNS = tuple(
+NOUNS = words(
     "item,count,total,price,score,index,limit,width,height,offset,weight,speed,level,budget,amount,"
     "distance,step,depth,balance,rate,size,delay,energy,volume,order,queue,tally,rest,bonus,"
-    "threshold,capacity,margin".split(",")
+    "threshold,capacity,margin"
 )
-ADJECTIVES = tuple("max,min,next,last,current,base,old,new,first,best,raw,net,local".split(","))
-VERBS = tuple("compute,update,find,scale,merge,count,clamp,adjust,collect,reduce,measure,apply,"
-              "estimate,balance,split,check".split(","))
+ADJECTIVES = words("max,min,next,last,current,base,old,new,first,best,raw,net,local")
+VERBS = words(
+    "compute,update,find,scale,merge,count,clamp,adjust,collect,reduce,measure,apply,"
+    "estimate,balance,split,check"
+)
 
 
 def variable(dice: Dice) -> str:
@@ -40,17 +43,51 @@ class Language:
     condition: str
     loop: str
     end: str
-    semicolon: str
-    camel: bool
-    conj: str
+    both: str
+
+    @property
+    def semicolon(self) -> str:
+        """What ends a statement."""
+        return ";" if self.end else ""
+
+    def spelled(self, name: str) -> str:
+        """The snake_case name as the language's habit has it."""
+        return camel(name) if self.name == "javascript" else name
 
 
-PYTHON = Language("python", "#", "def {f}({a}):", "{p}", "{v} = {e}", "if {e}:",
-                  "for {v} in range({e}):", "", "", False, "and")  # fmt: skip
-JAVASCRIPT = Language("javascript", "//", "function {f}({a}) {{", "{p}", "let {v} = {e}", "if ({e}) {{",
-                      "for (let {v} = 0; {v} < {e}; {v}++) {{", "}", ";", True, "&&")  # fmt: skip
-C = Language("c", "//", "int {f}({a}) {{", "int {p}", "int {v} = {e}", "if ({e}) {{",
-             "for (int {v} = 0; {v} < {e}; {v}++) {{", "}", ";", False, "&&")  # fmt: skip
+PYTHON = Language(
+    name="python",
+    comment="#",
+    define="def {f}({a}):",
+    parameter="{p}",
+    declare="{v} = {e}",
+    condition="if {e}:",
+    loop="for {v} in range({e}):",
+    end="",
+    both="and",
+)
+JAVASCRIPT = Language(
+    name="javascript",
+    comment="//",
+    define="function {f}({a}) {{",
+    parameter="{p}",
+    declare="let {v} = {e}",
+    condition="if ({e}) {{",
+    loop="for (let {v} = 0; {v} < {e}; {v}++) {{",
+    end="}",
+    both="&&",
+)
+C = Language(
+    name="c",
+    comment="//",
+    define="int {f}({a}) {{",
+    parameter="int {p}",
+    declare="int {v} = {e}",
+    condition="if ({e}) {{",
+    loop="for (int {v} = 0; {v} < {e}; {v}++) {{",
+    end="}",
+    both="&&",
+)
 
 
 class Writer:
@@ -62,95 +99,100 @@ class Writer:
         self.depth = 0
         self.loops = 0
 
-    def line(self, text: str) -> None:
+    def _line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text if text else "")
 
-    def statement(self, text: str) -> None:
-        self.line(text + self.language.semicolon)
+    def _statement(self, text: str) -> None:
+        self._line(text + self.language.semicolon)
 
-    def name(self, taken: list[str]) -> str:
+    def _name(self, taken: list[str]) -> str:
         while True:
-            name = variable(self.dice)
-            name = camel(name) if self.language.camel else name
+            name = self.language.spelled(variable(self.dice))
             if name not in taken:
                 return name
 
-    def atom(self, scope: list[str]) -> str:
+    def _atom(self, scope: list[str]) -> str:
         return self.dice.pick(scope) if self.dice.chance(0.75) else str(self.dice.integer(0, 20))
 
-    def expression(self, scope: list[str]) -> str:
+    def _expression(self, scope: list[str]) -> str:
         left = self.dice.pick(scope)
         if self.dice.chance(0.3):
             return left
-        right = f"{left} {self.dice.pick('+-*')} {self.atom(scope)}"
-        return f"({right}) * {self.atom(scope)}" if self.dice.chance(0.2) else right
+        right = f"{left} {self.dice.pick('+-*')} {self._atom(scope)}"
+        return f"({right}) * {self._atom(scope)}" if self.dice.chance(0.2) else right
 
-    def test(self, scope: list[str]) -> str:
-        compare = f"{self.dice.pick(scope)} {self.dice.pick(('<', '>', '<=', '>='))} {self.atom(scope)}"
+    def _test(self, scope: list[str]) -> str:
+        left, sign = self.dice.pick(scope), self.dice.pick(("<", ">", "<=", ">="))
+        compare = f"{left} {sign} {self._atom(scope)}"
         if self.dice.chance(0.2):
-            return f"{compare} {self.language.conj} {self.dice.pick(scope)} > 0"
+            return f"{compare} {self.language.both} {self.dice.pick(scope)} > 0"
         return compare
 
-    def opened(self, head: str, scope: list[str], statements: int) -> None:
-        self.line(head)
+    def _opened(self, head: str, scope: list[str], statements: int) -> None:
+        self._line(head)
         self.depth += 1
-        self.body(list(scope), statements)
+        self._body(list(scope), statements)
         self.depth -= 1
 
-    def branch(self, scope: list[str]) -> None:
-        self.opened(self.language.condition.format(e=self.test(scope)), scope, self.dice.integer(1, 2))
+    def _branch(self, scope: list[str]) -> None:
+        head = self.language.condition.format(e=self._test(scope))
+        self._opened(head, scope, self.dice.integer(1, 2))
         if self.dice.chance(0.4):
-            self.opened("} else {" if self.language.end else "else:", scope, 1)
+            self._opened("} else {" if self.language.end else "else:", scope, 1)
         if self.language.end:
-            self.line(self.language.end)
+            self._line(self.language.end)
 
-    def loop(self, scope: list[str]) -> None:
+    def _loop(self, scope: list[str]) -> None:
         index = "ijk"[self.loops % 3]
         self.loops += 1
-        inner = [*scope, index]
-        self.opened(self.language.loop.format(v=index, e=self.dice.pick(scope)), inner, self.dice.integer(1, 2))
+        head = self.language.loop.format(v=index, e=self.dice.pick(scope))
+        self._opened(head, [*scope, index], self.dice.integer(1, 2))
         if self.language.end:
-            self.line(self.language.end)
+            self._line(self.language.end)
         self.loops -= 1
 
-    def body(self, scope: list[str], statements: int) -> None:
+    def _body(self, scope: list[str], statements: int) -> None:
         for _ in range(statements):
             kind = self.dice.integer(0, 9)
             if kind <= 3:
-                new = self.name(scope)
-                self.statement(self.language.declare.format(v=new, e=self.expression(scope)))
+                new = self._name(scope)
+                self._statement(self.language.declare.format(v=new, e=self._expression(scope)))
                 scope.append(new)
             elif kind <= 6 or self.depth > 2:
                 changed = [v for v in scope if len(v) > 1]
                 operation = self.dice.pick(("+=", "-=", "+=", "*="))
-                self.statement(f"{self.dice.pick(changed)} {operation} {self.atom(scope)}")
+                self._statement(f"{self.dice.pick(changed)} {operation} {self._atom(scope)}")
             elif kind <= 8:
-                self.branch(scope)
+                self._branch(scope)
             else:
-                self.loop(scope)
+                self._loop(scope)
 
     def function(self) -> tuple[str, list[str]]:
         """The function's name and its parameters; its text is in `lines`."""
-        name = f"{self.dice.pick(VERBS)}_{variable(self.dice)}"
-        name = camel(name) if self.language.camel else name
+        verb = self.dice.pick(VERBS)
+        name = self.language.spelled(f"{verb}_{variable(self.dice)}")
         parameters: list[str] = []
         for _ in range(self.dice.integer(1, 3)):
-            parameters.append(self.name([*parameters, name]))
+            parameters.append(self._name([*parameters, name]))
         declared = ", ".join(self.language.parameter.format(p=p) for p in parameters)
-        self.line(self.language.define.format(f=name, a=declared))
+        self._line(self.language.define.format(f=name, a=declared))
         self.depth = 1
-        result = self.name([*parameters, name])
-        self.statement(self.language.declare.format(v=result, e=self.expression(parameters)))
-        self.body([*parameters, result], self.dice.integer(1, 5))
-        self.statement(f"return {result}")
+        result = self._name([*parameters, name])
+        self._statement(self.language.declare.format(v=result, e=self._expression(parameters)))
+        self._body([*parameters, result], self.dice.integer(1, 5))
+        self._statement(f"return {result}")
         self.depth = 0
         if self.language.end:
-            self.line(self.language.end)
+            self._line(self.language.end)
         return name, parameters
 
 
 def _calls(dice: Dice, language: Language, functions: list[tuple[str, list[str]]]) -> list[str]:
-    prints = {"python": "print({c})", "javascript": "console.log({c});", "c": '    printf("%d\\n", {c});'}
+    prints = {
+        "python": "print({c})",
+        "javascript": "console.log({c});",
+        "c": '    printf("%d\\n", {c});',
+    }
     lines = []
     for name, parameters in functions:
         arguments = ", ".join(str(dice.integer(0, 50)) for _ in parameters)
@@ -173,7 +215,7 @@ def program(dice: Dice, language: Language) -> str:
             continue
         functions.append(function)
         if dice.chance(0.3):
-            about = " ".join(function[0].split("_")) if not language.camel else function[0]
+            about = function[0].replace("_", " ")
             writer.lines.insert(0, f"{language.comment} {about}: takes {', '.join(function[1])}")
         chunks.append("\n".join(writer.lines))
     if dice.chance(0.7) or language.name == "c":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from . import lexicon
-from .dice import Dice
+from tools.embedded import lexicon
+from tools.embedded.dice import Dice
 
 Column = tuple[str, Callable[[Dice], str]]
 
@@ -36,17 +36,26 @@ def _timetable(dice: Dice) -> tuple[list[str], list[list[str]], str]:
         rows.append([lexicon.town(dice), _clock(now), _clock(now + stay), str(i + 1)])
         now += stay + dice.integer(4, 55)
     end = int(rows[-1][1][:2]) * 60 + int(rows[-1][1][3:])
-    return ["Stop", "Arrives", "Departs", "Platform"], rows, (
-        f"The journey from {rows[0][0]} to {rows[-1][0]} takes {(end - start) % 1440} minutes.")  # fmt: skip
+    return (
+        ["Stop", "Arrives", "Departs", "Platform"],
+        rows,
+        (f"The journey from {rows[0][0]} to {rows[-1][0]} takes {(end - start) % 1440} minutes."),
+    )
 
 
 def _results(dice: Dice) -> tuple[list[str], list[list[str]], str]:
     scores = sorted(dice.sample(range(3, 100), dice.integer(4, 9)), reverse=True)
     rows = [[str(i), _person(dice), lexicon.town(dice), str(s)] for i, s in enumerate(scores, 1)]
     winner = rows[0]
-    return ["Rank", "Name", "Town", "Points"], rows, (
-        f"{winner[1]} of {winner[2]} won with {winner[3]} points, {scores[0] - scores[1]} ahead of "
-        f"{rows[1][1]}.")  # fmt: skip
+    return (
+        ["Rank", "Name", "Town", "Points"],
+        rows,
+        (
+            f"{winner[1]} of {winner[2]} won with {winner[3]} points, "
+            f"{scores[0] - scores[1]} ahead of "
+            f"{rows[1][1]}."
+        ),
+    )
 
 
 def _weather(dice: Dice) -> tuple[list[str], list[list[str]], str]:
@@ -59,15 +68,24 @@ def _weather(dice: Dice) -> tuple[list[str], list[list[str]], str]:
         highs.append(high)
         rows.append([lexicon.DAYS[(first + i) % 7], str(low), str(high), str(dice.integer(0, 30))])
     best = rows[highs.index(max(highs))][0]
-    return ["Day", "Low", "High", "Rain (mm)"], rows, (
-        f"In {place} the warmest day was {best} with {max(highs)} degrees; the lowest reading was {min(lows)}.")  # fmt: skip
+    return (
+        ["Day", "Low", "High", "Rain (mm)"],
+        rows,
+        (
+            f"In {place} the warmest day was {best} with {max(highs)} degrees; "
+            f"the lowest reading was {min(lows)}."
+        ),
+    )
 
 
 def _markdown(dice: Dice, header: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     if dice.chance(0.4):
         widths = [3 for _ in header]
-    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in [header, *rows]]
+    lines = [
+        "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |"
+        for row in [header, *rows]
+    ]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([lines[0], rule, *lines[1:]])
 
@@ -81,19 +99,28 @@ def table(dice: Dice) -> str:
         mark = dice.pick(",,;\t")
         head = [name.lower().replace(" ", "_") for name in header]
         text = "\n".join(mark.join(row) for row in [head, *rows])
-    title = f"{dice.pick(('Table', 'List', 'Sheet'))} {dice.integer(1, 99)}, {lexicon.date(dice)}\n\n"
+    title = (
+        f"{dice.pick(('Table', 'List', 'Sheet'))} {dice.integer(1, 99)}, {lexicon.date(dice)}\n\n"
+    )
     text = (title if dice.chance(0.4) else "") + text
     return f"{text}\n\n{conclusion}" if dice.chance(0.7) else text
 
 
 def _profile(dice: Dice) -> dict[str, object]:
-    first, last, home = dice.pick(lexicon.WOMEN + lexicon.MEN), lexicon.surname(dice), lexicon.town(dice)
+    first, last, home = (
+        dice.pick(lexicon.WOMEN + lexicon.MEN),
+        lexicon.surname(dice),
+        lexicon.town(dice),
+    )
     return {
         "id": dice.integer(1000, 99999),
         "name": f"{first} {last}",
         "email": f"{first}.{last}@{home}.example".lower(),
         "trade": dice.pick(lexicon.TRADES),
-        "address": {"street": f"{lexicon.surname(dice)} Street {dice.integer(1, 99)}", "town": home},
+        "address": {
+            "street": f"{lexicon.surname(dice)} Street {dice.integer(1, 99)}",
+            "town": home,
+        },
         "active": dice.chance(0.6),
         "tags": dice.sample(lexicon.FEELINGS, dice.integer(0, 3)),
     }
@@ -101,9 +128,14 @@ def _profile(dice: Dice) -> dict[str, object]:
 
 def _order(dice: Dice) -> dict[str, object]:
     lines = [
-        {"item": goods, "quantity": (n := dice.integer(1, 20)), "price": (p := dice.integer(1, 50)), "amount": n * p}
+        {
+            "item": goods,
+            "quantity": (n := dice.integer(1, 20)),
+            "price": (p := dice.integer(1, 50)),
+            "amount": n * p,
+        }
         for goods in dice.sample(lexicon.GOODS, dice.integer(1, 4))
-    ]  # fmt: skip
+    ]
     return {
         "order": f"{dice.pick('ABCDEFGH')}-{dice.integer(100, 9999)}",
         "customer": _person(dice),
@@ -120,7 +152,10 @@ def _settings(dice: Dice) -> dict[str, object]:
         "service": name,
         "version": f"{dice.integer(0, 9)}.{dice.integer(0, 20)}.{dice.integer(0, 20)}",
         "listen": {"host": f"{name}.example", "port": dice.integer(1024, 9999)},
-        "limits": {"connections": 2 ** dice.integer(3, 12), "timeout_seconds": dice.integer(1, 120)},
+        "limits": {
+            "connections": 2 ** dice.integer(3, 12),
+            "timeout_seconds": dice.integer(1, 120),
+        },
         "paths": [f"/srv/{name}/{dice.pick(lexicon.GOODS)}" for _ in range(dice.integer(1, 3))],
         "debug": dice.chance(0.3),
         "parent": None,
@@ -130,11 +165,10 @@ def _settings(dice: Dice) -> dict[str, object]:
 def _log(dice: Dice) -> str:
     service, second = lexicon.coined(dice), dice.integer(0, 80000)
     day = f"{dice.integer(2015, 2025)}-{dice.integer(1, 12):02d}-{dice.integer(1, 28):02d}"
-    job, done, lines = dice.integer(100, 999), 0, []
+    job, lines = dice.integer(100, 999), []
     total = dice.integer(4, 12)
-    for _ in range(total):
+    for done in range(1, total + 1):
         second += dice.integer(1, 40)
-        done += 1
         level, text = "INFO", f"job {job}: {done} of {total} parts done"
         if dice.chance(0.15):
             level, text = "WARN", f"job {job}: part {done} was slow ({dice.integer(200, 4000)} ms)"
@@ -149,7 +183,9 @@ def record(dice: Dice) -> str:
         return _log(dice)
     maker = dice.pick((_profile, _order, _settings))
     if dice.chance(0.25):
-        return "\n".join(json.dumps(maker(dice), ensure_ascii=False) for _ in range(dice.integer(2, 5)))
+        return "\n".join(
+            json.dumps(maker(dice), ensure_ascii=False) for _ in range(dice.integer(2, 5))
+        )
     value: object = maker(dice)
     if dice.chance(0.3):
         value = [value, *(maker(dice) for _ in range(dice.integer(1, 2)))]
