@@ -16,7 +16,9 @@ from quantkit.checkpoint.reader import (
 )
 from quantkit.core.errors import HubError, InputError, IntegrityError, RefusedError
 
-_ID = re.compile(r"(?:hf://)?(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-][\w./-]*))?", re.ASCII)
+_ID = re.compile(
+    r"(?:hf://)?(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>\w(?!.*\.\.)[\w./-]*))?", re.ASCII
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 SIDE_FILES = (
@@ -48,18 +50,27 @@ def resolve(model: str, *, weights: bool = True, trust_remote_code: bool = False
         HubError: gated, not found, offline, or incomplete.
         IntegrityError: a fetched file is not what its hash says.
     """
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path, shown = _local(model), model[:200]
+    if path is not None and path.is_dir():
         return Source(path)
-    if path.exists():
-        raise InputError(f"`{model}` is a file", hint=f"its folder: {path.parent}")
+    if path is not None:
+        raise InputError(f"`{shown}` is a file", hint=f"its folder: {path.parent}")
     match = _ID.fullmatch(model)
     if match is None or model.startswith(("./", "../")):
         raise InputError(
-            f"`{model}` is neither a folder nor a hub id",
+            f"`{shown}` is neither a folder nor a hub id",
             hint="the path of a model folder, or `org/name` or `org/name@revision` on the hub",
         )
     return _from_hub(match["id"], match["revision"], weights=weights, trust=trust_remote_code)
+
+
+def _local(model: str) -> Path | None:
+    """The path that `model` is, if it exists."""
+    try:
+        path = Path(model).expanduser()
+        return path if model and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, unknown ~user, a null character
+        return None
 
 
 def _from_hub(repo: str, revision: str | None, *, weights: bool, trust: bool) -> Source:
@@ -124,7 +135,7 @@ def _check_blobs(folder: Path, shards: list[str]) -> None:
 
 @contextmanager
 def _hub_errors(repo: str, revision: str | None) -> Iterator[None]:
-    """What the hub's client raises, in our words; a gated model is also "not found": it is first."""
+    """What the hub's client raises, in our words; gated is also "not found", so it is first."""
     from huggingface_hub import errors
 
     try:
@@ -156,10 +167,9 @@ def _hub_errors(repo: str, revision: str | None) -> Iterator[None]:
 
 
 def _unreachable(repo: str, error: Exception) -> HubError:
-    from huggingface_hub import constants, errors
+    from huggingface_hub import constants
 
-    partly = isinstance(error, errors.IncompleteSnapshotError)
-    have = f"only a part of `{repo}` is in the cache" if partly else f"`{repo}` is not in the cache"
+    have = f"not all of `{repo}` is in the cache"
     if constants.HF_HUB_OFFLINE:
         return HubError(
             f"{have}, and the hub's client is set to be offline",
