@@ -1,0 +1,211 @@
+"""The model card of an artifact: its README.md, made from its manifest."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from quantkit.core.errors import InputError
+from quantkit.recipes.document import dump, parse
+
+KEPT_FIELDS = ("license", "license_name", "license_link", "language", "pipeline_tag")
+
+NEEDS = {
+    "gptq": "gptqmodel optimum accelerate",
+    "gptq-v2": "gptqmodel optimum accelerate",
+    "awq": "gptqmodel accelerate",
+    "bitsandbytes": "bitsandbytes accelerate",
+    "compressed-tensors": "compressed-tensors accelerate",
+}
+"""What transformers asks for beside itself to load a format."""
+
+TEMPLATE = """\
+---
+{{ front }}---
+
+# {{ title }}
+
+{{ base }}, quantized with quantkit {{ manifest.quantkit }}: method **{{ recipe.method }}**, \
+format **{{ manifest.format }}**, {{ schemes | join(", ") }}. \
+Weight files: {{ "{:,}".format(manifest.bytes) }} bytes, \
+{{ "%.2f" | format(manifest.bits_per_weight) }} bits per weight.
+{%- if quality %}
+
+## Quality
+
+| | original | quantized |
+|---|---:|---:|
+{% for name, original, quantized in quality -%}
+| {{ name }} | {{ original }} | {{ quantized }} |
+{% endfor %}
+{{ protocol }}
+{%- endif %}
+
+## Loading
+
+Where `FOLDER` is this folder or its id on the hub:
+{% for engine in engines %}
+{%- if engine == "transformers" %}
+```python
+# pip install transformers {{ needs }}
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("FOLDER", dtype="auto", device_map="auto")
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+```
+{% elif engine == "gptqmodel" %}
+```python
+# pip install gptqmodel
+from gptqmodel import GPTQModel
+
+model = GPTQModel.load("FOLDER")
+```
+{% elif engine == "vllm" %}
+```sh
+vllm serve FOLDER
+```
+{% elif engine == "sglang" %}
+```sh
+python -m sglang.launch_server --model-path FOLDER
+```
+{% endif %}
+{%- endfor %}
+{%- for engine, reason in refused.items() %}
+{{ engine }} does not load it: {{ reason }}.
+{% endfor %}
+## How it was made
+
+- Source: {{ base }}{% if manifest.source.revision %}, revision `{{ manifest.source.revision }}`\
+{% endif %}
+- Recipe: `{{ recipe.name }}`{% if recipe.description %}, {{ recipe.description }}{% endif %}
+
+{%- if manifest.calibration %}
+- Calibration: `{{ manifest.calibration.source }}`, {{ manifest.calibration.samples }} windows of \
+{{ manifest.calibration.sequence_length }} tokens, SHA-256 of the token ids \
+`{{ manifest.calibration.sha256 }}`
+{%- endif %}
+- Versions: {% for package, version in manifest.environment.items() -%}
+{{ package }} {{ version }}{{ ", " if not loop.last }}{% endfor %}
+
+`quantkit.json` holds the rest: the recipe in full, every module's scheme and loss, what became \
+of each tensor.
+
+## Limits
+
+- {{ manifest.modules | length }} linears are quantized; everything else keeps the precision of the original.
+{%- if smoke %}
+- The quality figures are of a small text that ships with quantkit: they tell a sound artifact \
+from a broken one, not how it serves your use. Measure that with \
+`quantkit eval FOLDER --reference ORIGINAL --text YOURS`.
+{%- endif %}
+{%- for remark in manifest.remarks %}
+- {{ remark }}
+{%- endfor %}
+- The original's own limits, licence and terms of use hold for this copy too.
+"""
+
+
+def model_card(manifest: Mapping[str, Any], source: Path | None = None) -> str:
+    """Markdown with YAML front matter, from a manifest's `to_dict()`.
+
+    Licence and language are taken from the card in the folder `source` of the original. Engines
+    come from `engines` of the manifest (name -> why it does not load, or None), else transformers
+    alone.
+    """
+    stated = manifest.get("engines") or {"transformers": None}
+    evaluation = manifest.get("evaluation") or {}
+    schemes = sorted({module["scheme"] for module in manifest["modules"]})
+    base = _base(manifest, source)
+    # Markdown, not HTML: nothing here is to be escaped for a browser.
+    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)  # noqa: S701
+    return environment.from_string(TEMPLATE).render(
+        manifest=manifest,
+        recipe={"description": "", **manifest["recipe"]},
+        schemes=schemes,
+        base=base,
+        title=f"{base.rpartition('/')[2]} {' '.join(schemes)} ({manifest['recipe']['method']})",
+        front=dump(_front_matter(manifest, schemes, source)),
+        quality=_quality(evaluation),
+        protocol=_protocol(evaluation.get("protocol", {})),
+        smoke=evaluation.get("protocol", {}).get("text") == "smoke",
+        engines=[engine for engine, reason in stated.items() if not reason],
+        refused={engine: reason for engine, reason in stated.items() if reason},
+        needs=NEEDS.get(manifest["format"], "accelerate"),
+    )
+
+
+def _base(manifest: Mapping[str, Any], source: Path | None) -> str:
+    return str(
+        manifest["source"].get("id") or (source and source.resolve().name) or "a local model"
+    )
+
+
+def _front_matter(
+    manifest: Mapping[str, Any], schemes: list[str], source: Path | None
+) -> dict[str, Any]:
+    original = _card_fields(source)
+    fields = {key: original[key] for key in KEPT_FIELDS if key in original}
+    base = manifest["source"].get("id")
+    if base:
+        fields |= {"base_model": base, "base_model_relation": "quantized"}
+    bits = re.findall(r"W(\d+)", " ".join(schemes)) or ["4"]
+    tags = [manifest["recipe"]["method"], manifest["format"], *(f"{b}-bit" for b in bits)]
+    inherited = [tag for tag in ("conversational",) if tag in (original.get("tags") or ())]
+    return {
+        **fields,
+        "pipeline_tag": fields.get("pipeline_tag", "text-generation"),
+        "library_name": "transformers",
+        "tags": list(dict.fromkeys(["quantkit", *tags, *inherited])),
+    }
+
+
+def _card_fields(source: Path | None) -> dict[str, Any]:
+    """Front matter of the original's card; empty where there is none that can be read."""
+    card = source / "README.md" if source else None
+    if card is None or not card.is_file():
+        return {}
+    text = card.read_text(encoding="utf-8", errors="replace")
+    found = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
+    try:
+        return parse(found[1], "README.md").data if found else {}
+    except InputError:  # somebody else's card is no reason to stop
+        return {}
+
+
+def _quality(evaluation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Rows of the table: name, the original's figure, the quantized model's."""
+    if evaluation.get("status") != "valid":
+        return []
+    reference = evaluation.get("reference_perplexity")
+    original = _value(reference, "value", "standard_error") if reference else ""
+    own = _value(evaluation["perplexity"], "value", "standard_error")
+    rows = [("perplexity", original, own)]
+    if "kl" not in evaluation:
+        return rows
+    kl = evaluation["kl"]
+    for key, name in (("median", "median"), ("p99", "99th percentile"), ("max", "maximum")):
+        rows.append((f"KL, {name}", "", _value(kl, key)))
+    mean = ("KL(original, quantized), mean, nats per token", _value(kl, "noise_floor"))
+    rows.insert(1, (*mean, _value(kl, "mean", "standard_error")))
+    share = _value(evaluation, "top1_agreement", "top1_standard_error")
+    return [*rows, ("same likeliest token", "", share)]
+
+
+def _value(figures: Mapping[str, Any], key: str, error: str = "") -> str:
+    if figures.get(key) is None:
+        return ""
+    value = f"{figures[key]:.4g}"
+    return f"{value} ± {figures[error]:.2g}" if figures.get(error) is not None else value
+
+
+def _protocol(protocol: Mapping[str, Any]) -> str:
+    if not protocol:
+        return ""
+    return (
+        f"{protocol['windows']} windows of {protocol['sequence_length']} tokens of "
+        f"`{protocol['text']}` (protocol `{protocol['name']}`), computed in {protocol['dtype']} "
+        "with the weights decoded from the written files; ± is one standard error. The original's "
+        "KL is its own noise floor: the same model run with other matrix shapes."
+    )
