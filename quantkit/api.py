@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from quantkit.checkpoint.files import sha256
 from quantkit.checkpoint.source import Source, resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, ArtifactWriter, check_output
 from quantkit.core.errors import InputError
@@ -15,8 +16,8 @@ from quantkit.core.manifest import FILE_NAME, Manifest, environment
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 from quantkit.pipeline.measure import Cost, peak_rss, stopwatch
-from quantkit.recipes.families import load_family
-from quantkit.recipes.loader import build_recipe, recipe_document
+from quantkit.recipes.loader import build_recipe, load_family
+from quantkit.recipes.schema import document_of
 
 if TYPE_CHECKING:
     from quantkit.calibration.tokens import Calibration
@@ -307,7 +308,7 @@ def _calibrate(folder: Path, prepared: Prepared, trust: bool) -> Calibration | N
     from quantkit.calibration.tokens import load_tokenizer, tokenize
 
     wanted = prepared.plan.recipe.calibration
-    if wanted.samples == 0 or not (prepared.method.needs_inputs or wanted.samples):
+    if wanted.samples == 0:
         return None
     tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     length = min(wanted.sequence_length, _context(prepared.model))
@@ -359,8 +360,8 @@ def _manifest(
     names = prepared.model.checkpoint.names
     weights = sum(math.prod(info.shape) for info in names.values())
     return Manifest(
-        source={"id": source.id, "revision": source.revision, **source.hashes()},
-        recipe=recipe_document(prepared.plan.recipe),
+        source={"id": source.id, "revision": source.revision, "files": _hashes(prepared.model)},
+        recipe=document_of(prepared.plan.recipe),
         format=prepared.format.name,
         calibration=asdict(calibration.ledger) if calibration else None,
         modules=tuple(asdict(record) for record in built.modules),
@@ -373,6 +374,12 @@ def _manifest(
         environment=environment(),
         measured=asdict(cost) | {"peak_rss_bytes": peak_rss()},
     )
+
+
+def _hashes(model: OpenModel) -> dict[str, str]:
+    """sha256 of the source's config and weight files."""
+    checkpoint = model.checkpoint
+    return {name: sha256(checkpoint.folder / name) for name in sorted(checkpoint.fingerprints)}
 
 
 def _card(source: Source, manifest: Manifest) -> str:
