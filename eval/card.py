@@ -94,7 +94,8 @@ of each tensor.
 
 ## Limits
 
-- {{ manifest.modules | length }} linears are quantized; everything else keeps the precision of the original.
+- {{ manifest.modules | length }} linears are quantized; everything else keeps the \
+precision of the original.
 {%- if smoke %}
 - The quality figures are of a small text that ships with quantkit: they tell a sound artifact \
 from a broken one, not how it serves your use. Measure that with \
