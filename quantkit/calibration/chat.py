@@ -5,8 +5,15 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 TEMPLATE_BYTES = 64 << 10
-# A template may write today's date, and the tokens must not depend on the day of the run.
-TODAY = datetime(2025, 1, 1, tzinfo=UTC)
+# Some templates write today's date with `strftime_now`; tokens must not depend on the day of the
+# run. transformers passes only plain data to a template, so a macro takes the function's place; the
+# empty expression after it keeps a line break at the template's beginning.
+NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
+FIXED_DATE = (
+    "{% macro strftime_now(format) %}{{ format"
+    + "".join(f"|replace('%{c}', '{NEW_YEAR.strftime(f'%{c}')}')" for c in "dmyYbBaAHMSjpI")
+    + " }}{% endmacro %}{{ '' }}"
+)
 
 
 Messages = Sequence[Mapping[str, str]]
@@ -19,7 +26,9 @@ class Tokenizer(Protocol):
     eos_token_id: int | None
     chat_template: Any
 
-    def __call__(self, text: str, *, add_special_tokens: bool) -> Mapping[str, list[int]]:
+    def __call__(
+        self, text: str, *, add_special_tokens: bool = True, verbose: bool = True
+    ) -> Mapping[str, list[int]]:
         """`input_ids` of `text`."""
 
     def apply_chat_template(self, conversation: list[dict[str, str]], **options: Any) -> Any:
@@ -41,27 +50,23 @@ def renderer(tokenizer: Tokenizer) -> Render | None:
     no template. One over TEMPLATE_BYTES is not tried. Templates run in the sandbox of transformers.
     """
     template = tokenizer.chat_template
+    if isinstance(template, Mapping):
+        template = template.get("default")
     if not template:
         return None
-    sources = template.values() if isinstance(template, Mapping) else (template,)
-    fits = sum(len(str(source).encode()) for source in sources) <= TEMPLATE_BYTES
+    if len(template.encode()) > TEMPLATE_BYTES:
+        return lambda _: None
+    if "strftime_now" in template:
+        template = FIXED_DATE + template
 
     def render(messages: Messages) -> str | None:
-        return _render(tokenizer, messages) if fits else None
+        turns = [dict(message) for message in messages]
+        try:
+            text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
+        except Exception:  # noqa: BLE001 - a template can raise anything; the caller counts it
+            return None
+        # A template repeats little and adds a preamble: more is a fault or an attack.
+        content = sum(len(message["content"]) for message in messages)
+        return text if isinstance(text, str) and len(text) <= TEMPLATE_BYTES + 8 * content else None
 
     return render
-
-
-def _render(tokenizer: Tokenizer, messages: Messages) -> str | None:
-    try:
-        text = tokenizer.apply_chat_template(
-            [dict(message) for message in messages],
-            tokenize=False,
-            add_generation_prompt=False,
-            strftime_now=TODAY.strftime,
-        )
-    except Exception:  # noqa: BLE001 - a template can raise anything; the caller counts it
-        return None
-    content = sum(len(message["content"]) for message in messages)
-    # A template repeats little and adds a preamble: more than this is a fault or an attack.
-    return text if isinstance(text, str) and len(text) <= TEMPLATE_BYTES + 8 * content else None

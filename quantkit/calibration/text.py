@@ -31,8 +31,8 @@ def read_documents(source: str) -> Iterator[Document]:
     """Documents of `source`, read as they are asked for, in the source's order.
 
     `source`: "default"; a .txt, .jsonl or .parquet file; a folder, of which all such files are
-    read, sorted by path; or a hub data set `org/name[:config][@revision]` (its split "train", else its
-    first), streamed.
+    read, sorted by path; or a hub data set `org/name[:config][@revision]` (its split "train", else
+    its first), streamed.
 
     Raises:
         InputError: no such source, a file that is not what its name says (file and line are named),

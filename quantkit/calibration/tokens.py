@@ -2,6 +2,7 @@
 
 import struct
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -30,9 +31,9 @@ class Ledger:
     """What became of the text.
 
     `documents_read` = `documents_used` + all of `documents_dropped` (reason -> count); of those
-    used, `documents_truncated` are in the windows only in part. The two `chat_template_*` count, of the
-    conversations used, those written with the tokenizer's chat template, and those on which the
-    template failed, written as "role: content". `sha256` is that of the shape and the token ids as
+    used, `documents_truncated` are in the windows only in part. The two `chat_template_*` count the
+    conversations used that the tokenizer's chat template wrote, and those on which it failed, so
+    that they became plain "role: content". `sha256` is that of the shape and the token ids as
     little-endian int64.
     """
 
@@ -51,10 +52,15 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Calibration:
-    """`input_ids` (samples, sequence_length) int64, without padding, and their ledger."""
+    """`input_ids` (samples, sequence_length) int64, without padding, and their ledger.
+
+    `documents` has, for each sample, the number of the document that it starts in, counted from 0
+    among those used.
+    """
 
     input_ids: torch.Tensor
     ledger: Ledger
+    documents: tuple[int, ...]
 
 
 @dataclass
@@ -106,14 +112,19 @@ def tokenize(
     body = torch.tensor(stream.ids[: windows * room], dtype=torch.int64).view(windows, room)
     head = torch.tensor(start, dtype=torch.int64).expand(windows, len(start))
     input_ids = torch.cat([head, body], dim=1)
-    return Calibration(input_ids, _ledger(source, stream, windows * room, input_ids))
+    firsts = [first for first, _, _ in stream.spans]
+    return Calibration(
+        input_ids,
+        _ledger(source, stream, windows * room, input_ids),
+        tuple(bisect_right(firsts, window * room) - 1 for window in range(windows)),
+    )
 
 
 def _start(tokenizer: Tokenizer) -> list[int]:
     """Ids that the tokenizer puts in front of any text."""
     with _hostile_tokenizer():
         bare = list(tokenizer("a", add_special_tokens=False)["input_ids"])
-        full = list(tokenizer("a", add_special_tokens=True)["input_ids"])
+        full = list(tokenizer("a")["input_ids"])
     for length in range(len(full) - len(bare) + 1):
         if full[length : length + len(bare)] == bare:
             return full[:length]
@@ -130,8 +141,7 @@ def _fill(
     for document in documents:
         stream.read += 1
         text, form = _text(document, render)
-        with _hostile_tokenizer(document.source):
-            ids = list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+        ids = _encode(tokenizer, text, document.source)
         if start and ids[: len(start)] == start:
             del ids[: len(start)]  # the template wrote it; once a window is enough
         if not ids:
@@ -146,6 +156,14 @@ def _fill(
         if len(stream.ids) >= enough:
             break
     return stream
+
+
+def _encode(tokenizer: Tokenizer, text: str, where: str) -> list[int]:
+    if not text:
+        return []
+    with _hostile_tokenizer(where):
+        # Quiet: a document may well be longer than the model's context, its windows are not.
+        return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def _text(document: Document, render: chat.Render | None) -> tuple[str, Form]:
