@@ -1,0 +1,283 @@
+"""What a recipe file may say: the YAML shape, checked, as the frozen types of the core."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from quantkit.core.errors import InputError
+from quantkit.core.recipe import CalibrationSpec, Gate, GroupSize, Override, Recipe, SchemeSpec
+from quantkit.core.registry import did_you_mean, names
+from quantkit.core.scheme import Activation, GridName
+from quantkit.recipes.document import Document, Path
+
+METRICS = (
+    "kl.max",
+    "kl.mean",
+    "kl.median",
+    "kl.p99",
+    "perplexity.value",
+    "top1_agreement",
+)
+MAX_PATTERN = 200
+
+Block = TypeVar("Block", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Family:
+    """What has to be said of a model family: nothing, for most.
+
+    `notes` are told to the user; `overrides` come before the recipe's own.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    notes: tuple[str, ...]
+    overrides: tuple[Override, ...]
+
+
+def _fault(message: str, hint: str = "") -> NoReturn:
+    raise PydanticCustomError("fault", "{message}", {"message": message, "hint": hint})
+
+
+def _entry(folder: str) -> AfterValidator:
+    """Names an entry of a registry; `_` and `-` are the same, the registry's spelling comes out."""
+
+    def check(name: str) -> str:
+        key, known = name.replace("_", "-"), names(folder)
+        if key not in known:
+            hint = did_you_mean(key, known)
+            _fault(f"unknown {folder.removesuffix('s')} `{name}`; known: {', '.join(known)}", hint)
+        return key
+
+    return AfterValidator(check)
+
+
+def _group_size(value: Any) -> Any:
+    if value in ("auto", "channel") or (type(value) is int and value > 0):
+        return value
+    _fault(f"expected `auto`, `channel` or a number of inputs, not `{value}`", "128, 64 or 32")
+
+
+def _pattern(match: str) -> str:
+    if not 0 < len(match) <= MAX_PATTERN:
+        _fault(f"a pattern has 1 to {MAX_PATTERN} characters")
+    if match.startswith("re:"):
+        try:
+            re.compile(match[3:])
+        except (re.error, RecursionError) as error:
+            _fault(f"no regular expression: {error}", "a glob such as `*.down_proj`")
+    return match
+
+
+def _gate(text: str) -> Gate:
+    found = re.fullmatch(r"\s*([\w.]+)\s*(<=|<|>=|>)\s*(\S+)\s*", text)
+    try:
+        limit = float(found[3]) if found else math.nan
+    except ValueError:
+        limit = math.nan
+    if found is None or not math.isfinite(limit):
+        _fault(f"no bar on a figure: `{text}`", "`kl.mean < 0.05`")
+    if found[1] not in METRICS:
+        known = ", ".join(METRICS)
+        _fault(f"unknown figure `{found[1]}`; known: {known}", did_you_mean(found[1], METRICS))
+    operator: Literal["<", "<=", ">", ">="] = found[2]  # type: ignore[assignment]  # the regex's own
+    return Gate(found[1], operator, limit)
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, str | int | None) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    _fault(f"expected text, a finite number, true, false or null, not {_shown(value)}")
+
+
+Bits = Literal[2, 3, 4, 8]
+Size = Annotated[GroupSize, BeforeValidator(_group_size)]
+OptionValue = Annotated[Any, AfterValidator(_option)]
+Count = Annotated[int, Field(gt=0)]
+Line = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SchemeBlock(_Block):
+    """`scheme:`."""
+
+    grid: GridName = SchemeSpec.grid
+    bits: Bits = 4
+    group_size: Size = SchemeSpec.group_size
+    symmetric: bool = SchemeSpec.symmetric
+    activation: Activation | None = SchemeSpec.activation
+    double_quant: bool = SchemeSpec.double_quant
+
+
+class OverrideBlock(_Block):
+    """An item of `overrides:`."""
+
+    match: Annotated[str, AfterValidator(_pattern)]
+    skip: bool = False
+    bits: Bits | None = None
+    group_size: Size | None = None
+    symmetric: bool | None = None
+
+    def built(self) -> Override:
+        """The core's own type."""
+        return Override(**self.model_dump())
+
+
+def _states_something(block: OverrideBlock) -> OverrideBlock:
+    changes = any(value is not None for value in (block.bits, block.group_size, block.symmetric))
+    if block.skip == changes:
+        _fault("an override either skips, or changes bits, group_size or symmetric", "`skip: true`")
+    return block
+
+
+class CalibrationBlock(_Block):
+    """`calibration:`."""
+
+    text: Line = CalibrationSpec.text
+    samples: Count = CalibrationSpec.samples
+    sequence_length: Count = CalibrationSpec.sequence_length
+
+
+class RecipeFile(_Block):
+    """A recipe file, after `extends`."""
+
+    name: Line
+    description: Annotated[str, Field(max_length=1000)] = ""
+    method: Annotated[str, _entry("methods")]
+    format: Annotated[str, _entry("formats")]
+    scheme: SchemeBlock = SchemeBlock()
+    options: dict[str, OptionValue] = {}
+    overrides: list[Annotated[OverrideBlock, AfterValidator(_states_something)]] = []
+    calibration: CalibrationBlock = CalibrationBlock()
+    gates: list[Annotated[str, AfterValidator(_gate)]] = []
+    engines: list[Annotated[str, _entry("engines")]] = []
+
+
+_BLOCKS: dict[str, type[BaseModel]] = {
+    "scheme": SchemeBlock,
+    "overrides": OverrideBlock,
+    "calibration": CalibrationBlock,
+}
+
+
+class FamilyFile(_Block):
+    """A file under families/."""
+
+    name: Line
+    model_types: Annotated[list[Line], Field(min_length=1)]
+    notes: list[Line] = []
+    overrides: list[Annotated[OverrideBlock, AfterValidator(_states_something)]] = []
+
+
+def recipe_of(document: Document) -> Recipe:
+    """The recipe that a document states.
+
+    Raises:
+        InputError: all that is wrong with it, each with its place.
+    """
+    file = _validated(RecipeFile, document, "recipe")
+    gates: list[Any] = file.gates  # the validator made Gates of the strings
+    return Recipe(
+        name=file.name,
+        method=file.method,
+        format=file.format,
+        description=file.description,
+        scheme=SchemeSpec(**file.scheme.model_dump()),
+        options=file.options,
+        overrides=tuple(block.built() for block in file.overrides),
+        calibration=CalibrationSpec(**file.calibration.model_dump()),
+        gates=tuple(gates),
+        engines=tuple(file.engines),
+    )
+
+
+def family_of(document: Document) -> Family:
+    """The family that a document states; raises as `recipe_of` does."""
+    file = _validated(FamilyFile, document, "family")
+    overrides = tuple(block.built() for block in file.overrides)
+    return Family(file.name, tuple(file.model_types), tuple(file.notes), overrides)
+
+
+def document_of(recipe: Recipe) -> dict[str, Any]:
+    """Plain values that `recipe_of` turns into an equal recipe; empty parts are left out."""
+    scheme = recipe.scheme
+    data: dict[str, Any] = {
+        "name": recipe.name,
+        "description": recipe.description,
+        "method": recipe.method,
+        "format": recipe.format,
+        "scheme": {key: getattr(scheme, key) for key in SchemeBlock.model_fields},
+        "options": dict(recipe.options),
+        "overrides": [_stated(override) for override in recipe.overrides],
+        "calibration": {
+            key: getattr(recipe.calibration, key) for key in CalibrationBlock.model_fields
+        },
+        "gates": [f"{g.metric} {g.operator} {g.limit!r}" for g in recipe.gates],
+        "engines": list(recipe.engines),
+    }
+    return {key: value for key, value in data.items() if value not in ("", {}, [])}
+
+
+def _stated(override: Override) -> dict[str, Any]:
+    values = {key: getattr(override, key) for key in OverrideBlock.model_fields}
+    return {k: v for k, v in values.items() if v is not None and (k != "skip" or v)}
+
+
+def _validated(shape: type[Block], document: Document, noun: str) -> Block:
+    try:
+        return shape.model_validate(document.data)
+    except ValidationError as error:
+        faults = {_path(e, document.data): _told(shape, e) for e in error.errors()}
+    order = {place: index for index, place in enumerate(document.places.values())}
+    faults = dict(sorted(faults.items(), key=lambda item: order.get(document.place(item[0]), -1)))
+    lines = [
+        f"{document.place(path)}: {'.'.join(map(str, path))}: {what}"
+        for path, (what, _) in faults.items()
+    ]
+    hint = next((hint for _, hint in faults.values() if hint), None)
+    if len(lines) == 1:
+        raise InputError(lines[0], hint=hint)
+    name = document.data.get("name")
+    raise InputError(f"{noun} `{name}` has {len(lines)} faults", why="\n".join(lines), hint=hint)
+
+
+def _path(error: ErrorDetails, data: Any) -> Path:
+    """Where in the file: pydantic's location as far as it exists, or one key that is missing."""
+    path: Path = ()
+    for step in error["loc"]:
+        inside = step in data if isinstance(data, dict) else isinstance(data, list)
+        if not inside:
+            return (*path, step) if error["type"] == "missing" else path
+        path, data = (*path, step), data[step]  # type: ignore[index]  # a list's step is an index
+    return path
+
+
+def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
+    """What is wrong, and what to try."""
+    context, given, kind = error.get("ctx", {}), _shown(error["input"]), error["type"]
+    if kind == "fault":
+        return context["message"], context["hint"]
+    if kind == "extra_forbidden":
+        loc = error["loc"]
+        fields = (_BLOCKS[str(loc[0])] if len(loc) > 1 else shape).model_fields
+        return "unknown key", did_you_mean(str(loc[-1]), tuple(fields))
+    if kind == "missing":
+        return "is missing", ""
+    if kind == "literal_error":
+        legal = context["expected"]
+        return f"expected {legal}, not {given}", legal.replace("'", "")
+    message = error["msg"].removeprefix("Input should be ")
+    return f"expected {message[:1].lower()}{message[1:]}, not {given}", ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,209 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quantkit.core.errors import InputError, ResourceError
+from quantkit.core.recipe import CalibrationSpec, Gate, Override, Recipe, SchemeSpec
+from quantkit.core.registry import names
+from quantkit.recipes.document import parse
+from quantkit.recipes.loader import (
+    SHIPPED,
+    build_recipe,
+    dump_recipe,
+    list_recipes,
+    load_family,
+    load_recipe,
+)
+from quantkit.recipes.schema import METRICS, recipe_of
+
+LINE = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cn")), max_size=40)
+NAME = LINE.filter(bool)
+COUNT = st.integers(1, 10**9)
+SIZE = st.sampled_from(["auto", "channel"]) | COUNT
+BITS = st.sampled_from([2, 3, 4, 8])
+FLOAT = st.floats(allow_nan=False, allow_infinity=False)
+SCHEME = st.builds(
+    SchemeSpec,
+    grid=st.sampled_from(["int", "nf4"]),
+    bits=BITS,
+    group_size=SIZE,
+    symmetric=st.booleans(),
+    activation=st.sampled_from([None, "int8-token"]),
+    double_quant=st.booleans(),
+)
+PATTERN = NAME.filter(lambda text: not text.startswith("re:"))
+OVERRIDE = st.builds(Override, match=PATTERN, skip=st.just(True)) | st.builds(
+    Override,
+    match=PATTERN,
+    bits=BITS,
+    group_size=st.none() | SIZE,
+    symmetric=st.none() | st.booleans(),
+)
+RECIPE = st.builds(
+    Recipe,
+    name=NAME,
+    method=st.sampled_from(names("methods") or ("gptq",)),
+    format=st.sampled_from(names("formats")),
+    description=LINE,
+    scheme=SCHEME,
+    options=st.dictionaries(
+        NAME, st.none() | st.booleans() | st.integers() | FLOAT | LINE, max_size=3
+    ),
+    overrides=st.lists(OVERRIDE, max_size=3).map(tuple),
+    calibration=st.builds(CalibrationSpec, text=NAME, samples=COUNT, sequence_length=COUNT),
+    gates=st.lists(
+        st.builds(
+            Gate,
+            metric=st.sampled_from(METRICS),
+            operator=st.sampled_from(["<", "<=", ">", ">="]),
+            limit=FLOAT,
+        ),
+        max_size=3,
+    ).map(tuple),
+)
+
+
+@settings(deadline=None)
+@given(RECIPE)
+def test_a_dumped_recipe_is_read_back_equal(recipe: Recipe) -> None:
+    assert recipe_of(parse(dump_recipe(recipe), "f")) == recipe
+
+
+@pytest.mark.parametrize("info", list_recipes(), ids=lambda info: info.name)
+def test_every_shipped_recipe_loads_and_says_how_to_run_it(info: object, tmp_path: Path) -> None:
+    assert dataclasses.is_dataclass(info)
+    name, description, path = (getattr(info, f.name) for f in dataclasses.fields(info))
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.description == description != ""
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    flag = f" --method {name}" if name in names("methods") else f" --recipe {name}"
+    assert first == "# quantkit quantize MODEL -o OUT" + (flag if name != "gptq" else "")
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(dump_recipe(recipe), encoding="utf-8")
+    assert load_recipe(str(copy)) == recipe
+
+
+def test_every_method_has_a_recipe_of_its_name() -> None:
+    for method in names("methods"):
+        assert build_recipe(method=method).method == method
+
+
+def test_nothing_stated_is_gptq() -> None:
+    assert build_recipe() == load_recipe("gptq")
+
+
+def test_flags_and_settings_are_laid_on_the_base_in_this_order() -> None:
+    recipe = build_recipe(
+        "gptq-w3",
+        bits=2,
+        group_size="channel",
+        samples=16,
+        settings=["scheme.bits=8", "options.damp=0.05", "engines=[]", "gates=[kl.mean < 0.1]"],
+    )
+    assert recipe.name == "gptq-w3"
+    assert recipe.scheme == SchemeSpec(bits=8, group_size="channel")
+    assert recipe.options == {"damp": 0.05}
+    assert recipe.calibration == CalibrationSpec(samples=16)
+    assert recipe.gates == (Gate("kl.mean", "<", 0.1),)
+
+
+def test_a_number_of_inputs_may_come_as_text() -> None:
+    assert build_recipe(group_size="48").scheme.group_size == 48
+
+
+def test_an_asymmetric_grid_takes_a_format_that_holds_it_unless_one_was_named(
+    tmp_path: Path,
+) -> None:
+    assert build_recipe(symmetric=False).format == "gptq-v2"
+    assert build_recipe(settings=["scheme.symmetric=false"], method="rtn").format == "gptq-v2"
+    assert build_recipe(symmetric=False, format="gptq").format == "gptq"
+    assert build_recipe(symmetric=False, settings=["format=gptq"]).format == "gptq"
+    assert build_recipe(symmetric=True).format == "gptq"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: gptq\nscheme: {symmetric: false}\n")
+    assert load_recipe(str(mine)).format == "gptq"
+    assert build_recipe(str(mine)).format == "gptq-v2"
+    mine.write_text("extends: gptq\nformat: gptq\nscheme: {symmetric: false}\n")
+    assert build_recipe(str(mine)).format == "gptq"
+
+
+def test_a_file_extends_a_shipped_recipe_and_is_named_for_itself(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: gptq-w3\ncalibration: {samples: 7}\n")
+    recipe = load_recipe(str(mine))
+    assert recipe.name == "mine"
+    assert (recipe.scheme.bits, recipe.scheme.group_size) == (3, 64)
+    assert recipe.calibration == CalibrationSpec(samples=7)
+
+
+@pytest.mark.parametrize("base", ["nothing", "[gptq]", "../gptq", "1"])
+def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(f"extends: {base}\n")
+    with pytest.raises(InputError):
+        load_recipe(str(mine))
+
+
+@pytest.mark.parametrize(
+    ("call", "told", "hint"),
+    [
+        ({"method": "gptw"}, "unknown method `gptw`", "--method gptq"),
+        ({"recipe": "gtpq"}, "unknown recipe `gtpq`", "--recipe gptq"),
+        ({"recipe": "missing.yaml"}, "no recipe file `missing.yaml`", "quantkit recipes list"),
+        ({"format": "gptq_v3"}, "--format: format: unknown format `gptq_v3`", "gptq-v2"),
+        ({"bits": 5}, "--bits: scheme.bits: expected 2, 3, 4 or 8, not 5", "2, 3, 4 or 8"),
+        ({"group_size": "x"}, "--group-size: scheme.group_size: expected", "128, 64 or 32"),
+        ({"samples": 0}, "--samples: calibration.samples: expected", None),
+        ({"settings": ["scheme.bit=4"]}, "--set scheme.bit: scheme.bit: unknown key", "bits"),
+        ({"settings": ["damp"]}, "--set damp: a key and a value", "--set options.damp=0.05"),
+        ({"settings": ["a..b=1"]}, "--set a..b=1: a key and a value", "--set options.damp=0.05"),
+        ({"settings": ["scheme=3"]}, "--set scheme: scheme: expected", None),
+    ],
+)
+def test_what_is_wrong_names_the_flag(call: dict[str, object], told: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build_recipe(**call)  # type: ignore[arg-type]  # wrong on purpose
+    assert caught.value.what.startswith(told)
+    assert caught.value.hint == hint
+    assert caught.value.exit_code == 2
+
+
+def test_a_folder_or_binary_file_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        load_recipe(str(tmp_path))
+    binary = tmp_path / "b.yaml"
+    binary.write_bytes(b"a: \xff")
+    with pytest.raises(InputError, match="not UTF-8 at byte 3"):
+        load_recipe(str(binary))
+
+
+def test_an_unreadable_file_is_no_fault_of_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: gptq\n")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ResourceError, match="Permission denied"):
+        load_recipe(str(mine))
+
+
+def test_families_are_found_by_model_type_and_each_type_once() -> None:
+    files = sorted(SHIPPED.glob("families/*.yaml"))
+    assert files
+    for path in files:
+        family = load_family(path.stem)
+        assert family is not None
+        assert family.name == path.stem
+        assert family.notes or family.overrides
+    assert load_family("gemma3_text") == load_family("gemma3")
+    assert load_family("llama") is None
+    types = [t for f in files if (family := load_family(f.stem)) for t in family.model_types]
+    assert len(types) == len(set(types))
