@@ -31,11 +31,15 @@ class ModuleRecord:
 
 @dataclass(frozen=True)
 class Built:
-    """Records of the quantized linears, and what became of each tensor of the source."""
+    """Records of the quantized linears, and what became of each tensor and file of the source.
+
+    `bytes` is the size of all tensors of the artifact.
+    """
 
     modules: tuple[ModuleRecord, ...]
     ledger: dict[str, str]
     side_files: dict[str, str]
+    bytes: int
 
 
 def build(
@@ -73,7 +77,8 @@ def build(
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust_remote_code)
     model.checkpoint.check_unchanged()
     verify_weights(model, writer.folder, records, report)
-    return Built(tuple(records), ledger, side_files)
+    size = sum(spec.nbytes for shard in writer.shards for spec in shard.specs)
+    return Built(tuple(records), ledger, side_files, size)
 
 
 def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,42 @@
+"""What `quantkit demo` shows: recipes for the embedded model, and rows of its table."""
+
+from typing import Any
+
+from quantkit.core.recipe import Recipe
+from quantkit.eval.session import Evaluation
+from quantkit.recipes.loader import build_recipe
+
+CALIBRATION = {"samples": 16, "sequence_length": 512}
+
+
+def demo_recipes() -> dict[str, Recipe]:
+    """Every method on the embedded model, by the name of its row."""
+    grouped = {"group_size": 64, **CALIBRATION}
+    return {
+        "rtn W4": build_recipe("rtn", **grouped),
+        "awq W4": build_recipe("awq", **grouped),
+        "gptq W4": build_recipe("gptq", **grouped),
+        "gptq W4 asym": build_recipe("gptq", symmetric=False, **grouped),
+        "rtn W3": build_recipe("rtn", bits=3, format="gptq", **grouped),
+        "gptq W3": build_recipe("gptq", bits=3, **grouped),
+        "nf4": build_recipe("nf4", **CALIBRATION),
+        "nf4 double": build_recipe("nf4-double", **CALIBRATION),
+        "smoothquant W8A8": build_recipe("smoothquant", **CALIBRATION),
+    }
+
+
+def row(name: str, size: int, bits: float, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
+    """One row of the table: bytes, bits per weight, quality with standard errors, seconds."""
+    found = evaluation.to_dict()
+    kl = found.get("kl") or {}
+    return {
+        "recipe": name,
+        "bytes": size,
+        "bits_per_weight": bits,
+        "perplexity": found["perplexity"]["value"],
+        "perplexity_standard_error": found["perplexity"]["standard_error"],
+        "kl_mean": kl.get("mean"),
+        "kl_standard_error": kl.get("standard_error"),
+        "top1_agreement": found.get("top1_agreement"),
+        "seconds": seconds,
+    }
