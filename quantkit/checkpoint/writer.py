@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ class ArtifactWriter:
         max_shard_size: int = DEFAULT_SHARD_SIZE,
     ) -> None:
         self.output = output
-        self.folder = output.with_name(output.name + ".partial")
+        self.folder = output.parent / f"{output.name}.partial"
         self.shards = plan_shards(specs, max_shard_size)
         self._place = {
             spec.name: (shard, spec, offset)
@@ -237,7 +238,12 @@ def _claim(folder: Path) -> int:
                     why="it is no unfinished run of quantkit",
                     hint="remove it or give it another name",
                 ) from None
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError:
+            with suppress(OSError):
+                folder.rmdir()
+            raise
         try:
             _lock(fd, lock)
             for entry in folder.iterdir():
