@@ -52,10 +52,12 @@ def suffixes(_scheme: Scheme) -> tuple[str, ...]:
 def config(model: ModelFacts) -> dict[str, Any]:
     """The block that transformers, GPTQModel, vLLM and SGLang read.
 
-    Full names of what is left out: vLLM matches substrings, so that `mlp.gate` would hit
-    `mlp.gate_proj`. With an empty list vLLM would guess from the files' dtypes.
+    What is left out stands in two fields, by full name: vLLM matches substrings, so that
+    `mlp.gate` would hit `mlp.gate_proj`, and GPTQModel knows only the negative rules of
+    `dynamic`; without them it runs the left-out linears on random numbers and says nothing.
     """
     scheme = model.one_scheme("awq")
+    rules = (name.replace(".", r"\.") for name in model.dense)
     return {
         "quant_method": "awq",
         "bits": scheme.bits,
@@ -63,6 +65,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
         "zero_point": True,
         "version": "gemm",
         "modules_to_not_convert": list(model.dense),
+        "dynamic": {f"-:^{rule}$": {} for rule in rules},
     }
 
 

@@ -1,0 +1,230 @@
+"""Small artifacts for real engines, what they should predict, and how an engine is run."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from quantkit.core import registry
+from quantkit.core.format import Format, LinearFacts, ModelFacts
+from quantkit.core.scheme import Scheme
+from quantkit.grid.dynamic8 import NESTED_SIZE, dynamic_book, nested_scales
+from quantkit.grid.normal4 import NF4
+from quantkit.grid.qtensor import DoubleQuant, QTensor
+
+ROOT = Path(__file__).parents[2]
+TOKENS = [[2 + (7 * i + 31 * row) % 250 for i in range(24)] for row in range(2)]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What to write: a tiny model of `family`, its block linears in one scheme and format.
+
+    Linears whose name ends in `skip` stay dense, those that end in a key of `other` get its scheme.
+    """
+
+    name: str
+    format: str
+    scheme: Scheme
+    family: str = "llama"
+    skip: str = ""
+    dtype: str = "float16"
+    other: Mapping[str, Scheme] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A written artifact, and the fp32 logits of quantkit's own decode of its file."""
+
+    folder: Path
+    logits: torch.Tensor
+
+
+@pytest.fixture(scope="session")
+def run_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """Run `load_<engine>.py` on folders with the engine's own interpreter.
+
+    It comes from QUANTKIT_ENGINE_PYTHON_<ENGINE> or from `make engines`; without it the test is
+    skipped. The answer: artifact name -> {"logits": tensor} and what else the script reports.
+    """
+
+    def run(
+        engine: str, artifacts: dict[str, Path], *, environment: str = "", **options: Any
+    ) -> dict[str, Any]:
+        python = interpreter(environment or engine)
+        folder = tmp_path_factory.mktemp(engine)
+        folders = {name: str(path) for name, path in artifacts.items()}
+        job = {"artifacts": folders, "tokens": TOKENS, "answers": str(folder), **options}
+        (folder / "job.json").write_text(json.dumps(job))
+        script = Path(__file__).parent / f"load_{engine}.py"
+        quiet = {"TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
+        done = subprocess.run(
+            [python, str(script), str(folder / "job.json")],
+            env=os.environ | quiet,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        if done.returncode:
+            pytest.fail(f"{engine} stopped with {done.returncode}:\n{done.stderr[-4000:]}")
+        return {
+            name: json.loads((folder / f"{name}.json").read_text())
+            | load_file(folder / f"{name}.safetensors")
+            for name in artifacts
+        }
+
+    return run
+
+
+def interpreter(environment: str) -> str:
+    """The Python that has the engine; skips the test where there is none."""
+    variable = f"QUANTKIT_ENGINE_PYTHON_{environment.upper()}"
+    made = ROOT / ".engines" / environment / "bin" / "python"
+    python = os.environ.get(variable, str(made))
+    if not Path(python).exists():
+        pytest.skip(f"no {environment} environment: run `make engines` or set {variable}")
+    return python
+
+
+@pytest.fixture(scope="session")
+def write_artifact(
+    tiny_checkpoint_cache: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Written]:
+    """Write an `Artifact` (same arguments) with quantkit's formats, and predict with its decode.
+
+    `int8_levels`: what the absolute maximum of a token's activations is divided by.
+    """
+
+    def write(*what: Any, int8_levels: float = 127.0, **options: Any) -> Written:
+        artifact = Artifact(*what, **options)
+        source = tiny_checkpoint_cache(artifact.family, dtype=artifact.dtype)
+        output = registry.load("formats", artifact.format, "FORMAT")
+        folder = tmp_path_factory.mktemp("artifact") / artifact.name
+        folder.mkdir()
+        _write(source, folder, output, artifact)
+        return Written(folder, _own_logits(source, folder, output, int8_levels))
+
+    return write
+
+
+def _write(source: Path, folder: Path, output: Format, artifact: Artifact) -> None:
+    for path in source.iterdir():
+        if path.suffix != ".safetensors":
+            (folder / path.name).write_bytes(path.read_bytes())
+    linears = _linears(source)
+    tensors = load_file(source / "model.safetensors")
+    schemes = {}
+    for name, linear in linears.items():
+        if artifact.skip and name.endswith(artifact.skip):
+            continue
+        scheme = next((s for end, s in artifact.other.items() if name.endswith(end)), artifact.scheme)
+        fault = output.check(scheme, linear)
+        assert fault is None, fault
+        weight = tensors.pop(_stored(f"{name}.weight", tensors)).float()
+        weight = weight.T if linear.transposed else weight
+        qtensor = round_to_nearest(weight, scheme, getattr(torch, artifact.dtype))
+        for suffix, tensor in output.encode(qtensor, artifact.dtype).items():
+            tensors[f"{name}.{suffix}"] = tensor.contiguous().clone()
+        schemes[name] = scheme
+    prefix = next(iter(linears)).partition(".0.")[0]
+    skipped = (*(set(linears) - set(schemes)), "lm_head")
+    facts = ModelFacts(schemes, skipped, "lm_head", artifact.dtype, prefix)
+    config = json.loads((source / "config.json").read_text())
+    config["quantization_config"] = output.config(facts)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _own_logits(source: Path, folder: Path, output: Format, int8_levels: float) -> torch.Tensor:
+    """fp32 logits of the plain model with the weights that `output` decodes from the file."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
+    tensors = load_file(folder / "model.safetensors")
+    block = json.loads((folder / "config.json").read_text())["quantization_config"]
+    for name, linear in _linears(source).items():
+        scheme = output.parse(block, name)
+        if scheme is None:
+            continue
+        parts = {k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(name)}
+        weight = output.decode(parts, scheme, linear).dequantize()
+        module = model.get_submodule(name)
+        module.weight.data = weight.T.contiguous() if linear.transposed else weight
+        if scheme.activation:
+            module.register_forward_pre_hook(lambda _, args: (_int8(args[0], int8_levels),))
+    with torch.no_grad():
+        return model(torch.tensor(TOKENS)).logits.float()
+
+
+def _linears(source: Path) -> dict[str, LinearFacts]:
+    """Facts of the linears inside the blocks."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+    found = {}
+    for name, module in model.named_modules():
+        transposed = isinstance(module, Conv1D)
+        if (isinstance(module, nn.Linear) or transposed) and name != "lm_head":
+            shape = module.weight.shape[::-1] if transposed else module.weight.shape
+            found[name] = LinearFacts(name, *shape, transposed=transposed)
+    return found
+
+
+def _stored(name: str, tensors: dict[str, torch.Tensor]) -> str:
+    return name if name in tensors else name.removeprefix("transformer.")
+
+
+def _int8(x: torch.Tensor, levels: float) -> torch.Tensor:
+    scale = x.abs().amax(-1, keepdim=True) / levels
+    return (x / scale).round().clamp(-128, 127) * scale
+
+
+def round_to_nearest(weight: torch.Tensor, scheme: Scheme, dtype: torch.dtype) -> QTensor:
+    """`weight` on the grid of `scheme`; symmetric scales are signed so that the extreme is exact.
+
+    So about half of the symmetric scales are negative.
+    """
+    if scheme.grid == "nf4":
+        return _nf4(weight, scheme)
+    outputs, inputs = weight.shape
+    groups = weight.view(outputs, scheme.groups(inputs), -1)
+    low, high = groups.amin(-1), groups.amax(-1)
+    top = (1 << scheme.bits) - 1
+    if scheme.symmetric:
+        middle = 1 << (scheme.bits - 1)
+        scales = (torch.where(high > -low, high, low) / -middle).to(dtype)
+        zeros, offset = None, torch.full_like(low, middle)
+    else:
+        low, high = low.clamp(max=0), high.clamp(min=0)
+        scales = ((high - low) / top).to(dtype)
+        zeros = (-low / scales.float()).round().clamp(1, top).to(torch.uint8)
+        offset = zeros.float()
+    codes = (groups / scales.float()[..., None]).round() + offset[..., None]
+    return QTensor(codes.clamp(0, top).to(torch.uint8).view(weight.shape), scales, zeros, scheme)
+
+
+def _nf4(weight: torch.Tensor, scheme: Scheme) -> QTensor:
+    blocks = weight.reshape(-1, scheme.group_size or 64)
+    absmax = blocks.abs().amax(-1)
+    nested = None
+    if scheme.double_quant:
+        offset = absmax.mean()
+        padded = nn.functional.pad(absmax - offset, (0, -absmax.numel() % NESTED_SIZE))
+        outer = padded.view(-1, NESTED_SIZE).abs().amax(-1)
+        spread = outer.repeat_interleave(NESTED_SIZE)[: absmax.numel()]
+        distance = ((absmax - offset) / spread)[:, None] - dynamic_book()
+        nested = DoubleQuant(distance.abs().argmin(-1).to(torch.uint8), outer, offset)
+        absmax = nested_scales(nested)
+    codes = ((blocks / absmax[:, None])[..., None] - NF4).abs().argmin(-1).to(torch.uint8)
+    return QTensor(codes.view(weight.shape), absmax, None, scheme, nested)
