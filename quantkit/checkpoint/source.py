@@ -169,7 +169,7 @@ def _hub_errors(repo: str, revision: str | None) -> Iterator[None]:
 def _unreachable(repo: str, error: Exception) -> HubError:
     from huggingface_hub import constants
 
-    have = f"not all of `{repo}` is in the cache"
+    have = f"`{repo}` is no folder here, not all of it is in the cache"
     if constants.HF_HUB_OFFLINE:
         return HubError(
             f"{have}, and the hub's client is set to be offline",

@@ -138,7 +138,7 @@ def test_offline_serves_from_the_cache(serve: Any, files: dict[str, bytes], ask:
 def test_offline_without_cache(ask: Any) -> None:
     code, message = ask(REPO, "http://127.0.0.1:9", offline=True)
     assert code == 7
-    assert "not all of `org/tiny-llama` is in the cache" in message
+    assert "`org/tiny-llama` is no folder here, not all of it is in the cache" in message
     assert "try: HF_HUB_OFFLINE=0" in message
 
 
@@ -147,7 +147,7 @@ def test_offline_with_half_a_cache(serve: Any, files: dict[str, bytes], ask: Any
     ask(REPO, hub.url, weights=False)
     code, message = ask(REPO, hub.url, offline=True)
     assert code == 7
-    assert "not all of `org/tiny-llama` is in the cache" in message
+    assert "`org/tiny-llama` is no folder here, not all of it is in the cache" in message
 
 
 def test_no_network(ask: Any) -> None:
