@@ -10,7 +10,7 @@ from quantkit.eval.metric import Scores
 from quantkit.eval.metrics.kl import token_kl
 from quantkit.eval.metrics.perplexity import token_nll
 
-LOGIT_BYTES = 32 << 20  # fp32 logits of one model in memory at once; some six such buffers exist
+LOGIT_BYTES = 32 << 20  # fp32 logits of one model in memory at once; some four such buffers exist
 
 
 @dataclass(frozen=True)

