@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantkit.api import demo, doctor, evaluate, generate, quantize
+    from quantkit.api import demo, doctor, evaluate, generate, plan, quantize
     from quantkit.core.errors import QuantkitError
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
@@ -27,6 +27,7 @@ _HOME = {
     "generate": "api",
     "list_recipes": "recipes.loader",
     "load_recipe": "recipes.loader",
+    "plan": "api",
     "quantize": "api",
 }
 
@@ -42,6 +43,7 @@ __all__ = [
     "generate",
     "list_recipes",
     "load_recipe",
+    "plan",
     "quantize",
 ]
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
-from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
     CollectionEndEvent,
@@ -161,7 +162,7 @@ def _value(yaml: YAML, node: Node, path: Path, label: str, places: dict[Path, st
     for key_node, value_node in node.value:
         key = key_node.value
         where = _at(label, key_node)
-        if not isinstance(key_node, ScalarNode) or not key_node.tag.endswith(":str"):
+        if not isinstance(key_node, ScalarNode) or not _is(key_node, "str"):
             raise InputError(f"{where}: a key must be text; quote it if it is meant so")
         if key in result:
             raise InputError(f"{where}: key `{key}` is stated twice")
@@ -171,12 +172,16 @@ def _value(yaml: YAML, node: Node, path: Path, label: str, places: dict[Path, st
 
 
 def _scalar(yaml: YAML, node: Node) -> Any:
-    if node.tag.endswith(":timestamp"):
+    if _is(node, "timestamp"):
         return node.value
     try:
         return yaml.constructor.construct_object(node)
     except ValueError:  # a number with thousands of digits
         return node.value
+
+
+def _is(node: Node, kind: str) -> bool:
+    return str(node.tag) == f"tag:yaml.org,2002:{kind}"
 
 
 def _at(label: str, thing: Any) -> str:

@@ -56,8 +56,8 @@ _FLAG_PATHS: dict[str, Path] = {
 
 def list_recipes() -> tuple[RecipeInfo, ...]:
     """The shipped recipes, by name."""
-    found = ((path, _read(path)) for path in sorted(SHIPPED.glob("*.yaml")))
-    return tuple(RecipeInfo(p.stem, d.data.get("description", ""), p) for p, d in found)
+    paths = sorted(SHIPPED.glob("*.yaml"), key=lambda path: path.stem)
+    return tuple(RecipeInfo(p.stem, _read(p).data.get("description", ""), p) for p in paths)
 
 
 def load_recipe(name_or_path: str) -> Recipe:

@@ -256,7 +256,7 @@ def _path(error: ErrorDetails, data: Any) -> Path:
         inside = step in data if isinstance(data, dict) else isinstance(data, list)
         if not inside:
             return (*path, step) if error["type"] == "missing" else path
-        path, data = (*path, step), data[step]  # type: ignore[index]  # a list's step is an index
+        path, data = (*path, step), data[step]
     return path
 
 

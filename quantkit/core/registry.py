@@ -1,7 +1,8 @@
 """A folder is a registry: each module in it is an entry, its file name is the key."""
 
 from difflib import get_close_matches
-from importlib import import_module, resources
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from quantkit.core.errors import InputError
@@ -9,9 +10,9 @@ from quantkit.core.errors import InputError
 
 def names(folder: str) -> tuple[str, ...]:
     """Sorted keys of the entries of `quantkit.<folder>`, found without importing them."""
-    files = resources.files(f"quantkit.{folder}").iterdir()
-    stems = (f.name.removesuffix(".py") for f in files if f.name.endswith(".py"))
-    return tuple(sorted(s.replace("_", "-") for s in stems if not s.startswith("_")))
+    entries = iter_modules(import_module(f"quantkit.{folder}").__path__)
+    stems = (entry.name for entry in entries if not entry.name.startswith("_"))
+    return tuple(sorted(stem.replace("_", "-") for stem in stems))
 
 
 def load(folder: str, name: str, attribute: str) -> Any:

@@ -1,0 +1,30 @@
+"""Check this machine and this installation."""
+
+from quantkit.cli.console import Console, table
+
+EXAMPLES = """\b
+Examples:
+  quantkit doctor
+  quantkit doctor --json
+"""
+FAULTY = 5
+
+
+def doctor(console: Console) -> int:
+    """Check this machine and this installation.
+
+    Exit code 5 where something has to be mended.
+    """
+    from dataclasses import asdict
+
+    from quantkit import api
+
+    findings = api.doctor()
+    rows = [(f.check, "ok" if f.ok else "FAULT", f.detail) for f in findings]
+    hints = [f"try: {f.hint}" for f in findings if f.hint and not f.ok]
+    text = "\n".join([table(("check", "", "found"), rows), *hints])
+    console.result([asdict(finding) for finding in findings], text)
+    return 0 if all(finding.ok for finding in findings) else FAULTY
+
+
+COMMAND = doctor

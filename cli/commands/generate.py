@@ -1,0 +1,48 @@
+"""Try an artifact on a prompt."""
+
+from typing import Annotated
+
+import typer
+
+from quantkit.cli.console import Console
+
+EXAMPLES = """\b
+Examples:
+  quantkit generate OUT "Once upon a time"
+  quantkit generate OUT "What is a prime number?" --chat --max-new-tokens 200
+"""
+
+
+def generate(
+    console: Console,
+    artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Folder, or org/name.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")],
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens at most.")] = 64,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
+    ] = False,
+) -> None:
+    """Try an artifact on a prompt.
+
+    The likeliest text, computed with the decoded weights.
+    """
+    from quantkit import api
+
+    text = api.generate(
+        artifact,
+        prompt,
+        max_new_tokens=max_new_tokens,
+        chat=chat,
+        trust_remote_code=trust_remote_code,
+        emit=None if console.as_json else console.piece,
+    )
+    if console.as_json:
+        console.result({"prompt": prompt, "text": text}, text)
+    else:
+        console.piece("\n")
+
+
+COMMAND = generate

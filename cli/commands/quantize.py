@@ -1,0 +1,211 @@
+"""Quantize a model into a folder that engines load."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quantkit.cli.console import Console, duration, size, table
+from quantkit.cli.figures import evaluation_lines
+from quantkit.core.errors import InputError
+
+if TYPE_CHECKING:
+    from quantkit.api import QuantizeResult
+    from quantkit.core.plan import Plan
+    from quantkit.core.recipe import Recipe
+
+EXAMPLES = """\b
+Examples:
+  quantkit quantize org/name -o name-gptq-4bit
+  quantkit quantize ./model -o out --method awq --group-size 64 --calibration my.jsonl
+"""
+GATE_MISSED = 3
+
+
+def quantize(
+    console: Console,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to make; must not exist.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Shipped recipe, or a .yaml file. Default: the method's.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="gptq, awq, rtn, smoothquant or nf4. Default: gptq.")
+    ] = None,
+    bits: Annotated[int | None, typer.Option(help="2, 3, 4 or 8. Default: 4.")] = None,
+    group_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|channel",
+            help="Inputs that share a scale; fewer cost more bytes and less error. "
+            "Default: the largest of 128, 64, 32 that divides.",
+        ),
+    ] = None,
+    symmetric: Annotated[
+        bool | None,
+        typer.Option("--symmetric/--asymmetric", help="Without or with a zero point."),
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", help="gptq, gptq-v2, awq, bitsandbytes or compressed-tensors."),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(help="File, folder or hub data set. Default: quantkit's own."),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Windows of calibration text. Default: 128.")
+    ] = None,
+    sequence_length: Annotated[
+        int | None, typer.Option(help="Tokens in a window. Default: 2048.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    max_shard_size: Annotated[str, typer.Option(help="Largest weight file.")] = "5GB",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of a recipe. Repeatable."),
+    ] = None,
+    evaluate: Annotated[
+        bool, typer.Option("--eval/--no-eval", help="Measure the result against the original.")
+    ] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Show what would be done, and stop.")
+    ] = False,
+    print_recipe: Annotated[
+        bool, typer.Option("--print-recipe", help="Print the recipe as YAML, and stop.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
+    ] = False,
+) -> int:
+    """Quantize a model and measure what it cost."""
+    from quantkit.recipes.loader import build_recipe
+
+    wanted = build_recipe(
+        recipe,
+        settings=settings or (),
+        method=method,
+        bits=bits,
+        group_size=group_size,
+        symmetric=symmetric,
+        format=format_,
+        calibration=calibration,
+        samples=samples,
+        sequence_length=sequence_length,
+    )
+    if print_recipe:
+        return _print_recipe(console, wanted)
+    from quantkit import api
+    from quantkit.checkpoint.sizes import parse_size
+
+    if dry_run:
+        planned = api.plan(model, recipe=wanted, device=device, trust_remote_code=trust_remote_code)
+        console.result(plan_document(planned), plan_text(planned))
+        return 0
+    if output is None:
+        raise InputError("no output folder was named", hint="-o OUT")
+    result = api.quantize(
+        model,
+        output,
+        recipe=wanted,
+        device=device,
+        max_shard_size=parse_size(max_shard_size),
+        evaluate=evaluate,
+        trust_remote_code=trust_remote_code,
+        report=console.report,
+    )
+    console.result(result.to_dict(), result_text(result))
+    missed = [gate for gate in result.gates if not gate.passed]
+    for gate in missed:
+        console.note(f"gate missed: {gate.gate}, measured {gate.value}")
+    return GATE_MISSED if missed else 0
+
+
+def _print_recipe(console: Console, recipe: "Recipe") -> int:
+    from quantkit.recipes.loader import dump_recipe
+    from quantkit.recipes.schema import document_of
+
+    console.result(document_of(recipe), dump_recipe(recipe))
+    return 0
+
+
+def plan_document(plan: "Plan") -> dict[str, Any]:
+    """The plan for JSON."""
+    from quantkit.recipes.schema import document_of
+
+    return {
+        "recipe": document_of(plan.recipe),
+        "modules": [
+            {
+                "name": fate.linear.name,
+                "shape": [fate.linear.out_features, fate.linear.in_features],
+                "scheme": fate.scheme.label() if fate.scheme else None,
+                "reason": fate.reason,
+            }
+            for fate in plan.fates
+        ],
+        "remarks": list(plan.remarks),
+    }
+
+
+def plan_text(plan: "Plan") -> str:
+    """The plan as a table of like linears."""
+    rows: dict[tuple[str, str, str, str], int] = {}
+    for fate in plan.fates:
+        linear = fate.linear
+        key = (
+            _family(linear.name),
+            f"{linear.out_features} x {linear.in_features}",
+            fate.scheme.label() if fate.scheme else "as it is",
+            fate.reason,
+        )
+        rows[key] = rows.get(key, 0) + 1
+    lines = [table(("linear", "shape", "becomes", "", "count"), [(*k, n) for k, n in rows.items()])]
+    recipe = plan.recipe
+    lines += [f"method {recipe.method}, format {recipe.format}", *plan.remarks]
+    return "\n".join(lines)
+
+
+def result_text(result: "QuantizeResult") -> str:
+    """The closing table, what the run cost, and what to do next."""
+    cost = result.cost
+    lines = [module_table(result.modules)]
+    if result.evaluation:
+        lines += ["", *evaluation_lines(result.evaluation)]
+    recipe = result.recipe
+    lines += ["", f"method {recipe['method']}, format {recipe['format']}", *result.remarks]
+    lines += [f"gate {g.gate}: {'passed' if g.passed else 'missed'}" for g in result.gates]
+    lines += [
+        f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
+        f"{duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
+        f"at most {size(cost.peak_rss_bytes)} of memory",
+        f'next: quantkit generate {result.output} "Once upon a time"',
+    ]
+    return "\n".join(lines)
+
+
+def module_table(modules: Sequence[Mapping[str, Any]]) -> str:
+    """Linears of one kind in a row: scheme, typical and worst loss, fallbacks taken."""
+    kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for module in modules:
+        kinds.setdefault((_family(module["name"]), str(module["scheme"])), []).append(module)
+    rows = []
+    for (kind, scheme), members in kinds.items():
+        losses = sorted(m["loss"] for m in members if m.get("loss") is not None)
+        middle, worst = (losses[len(losses) // 2], losses[-1]) if losses else (None, None)
+        noted = sum(bool(m.get("notes")) for m in members)
+        rows.append((kind, scheme, len(members), middle, worst, noted or ""))
+    head = ("linear", "scheme", "count", "median loss", "worst loss", "with notes")
+    return table(head, rows)
+
+
+def _family(name: str) -> str:
+    """The module's name with `*` for block and expert numbers."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+
+
+COMMAND = quantize

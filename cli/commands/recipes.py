@@ -1,0 +1,38 @@
+"""List recipes, or show one."""
+
+from typing import Annotated
+
+import typer
+
+from quantkit.cli.console import Console, table
+
+EXAMPLES = """\b
+Examples:
+  quantkit recipes list
+  quantkit recipes show gptq-w3 > mine.yaml
+"""
+
+
+def list_(console: Console) -> None:
+    """List the shipped recipes."""
+    from quantkit.recipes.loader import list_recipes
+
+    found = list_recipes()
+    document = [{"name": info.name, "description": info.description} for info in found]
+    rows = [(info.name, info.description) for info in found]
+    console.result(document, table(("recipe", "what it does"), rows))
+
+
+def show(
+    console: Console,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Shipped recipe, or a .yaml file.")],
+) -> None:
+    """Print a recipe in full, as YAML that `quantize --recipe` takes."""
+    from quantkit.recipes.loader import dump_recipe, load_recipe
+    from quantkit.recipes.schema import document_of
+
+    recipe = load_recipe(name)
+    console.result(document_of(recipe), dump_recipe(recipe))
+
+
+COMMAND = {"list": list_, "show": show}

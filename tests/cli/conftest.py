@@ -1,0 +1,36 @@
+"""Ways to run the command: in this process, and as the child that a user starts."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from quantkit.cli.main import run
+
+Outcome = tuple[int, str, str]
+
+
+@pytest.fixture
+def quantkit(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Exit code, stdout and stderr of a command line."""
+
+    def call(*arguments: str) -> Outcome:
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]:
+    """A Python process with these arguments, away from the checkout."""
+
+    def call(arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+
+    return call
