@@ -100,6 +100,15 @@ def read_into(path: Path, fd: int, memory: memoryview, offset: int) -> None:
         done += got
 
 
+def changed(path: Path) -> IntegrityError:
+    """The error for a source that was written while it was read."""
+    return IntegrityError(
+        f"`{path}` changed while it was being read",
+        why="its size, time or inode differs from when the checkpoint was opened",
+        hint="start again once nothing writes to it",
+    )
+
+
 def read_json(path: Path, max_bytes: int = JSON_LIMIT) -> Any:
     """The value in a JSON file.
 

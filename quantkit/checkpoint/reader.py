@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantkit.checkpoint.files import Fingerprint, inside, opened, read_json
+from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, read_json
 from quantkit.checkpoint.header import MAX_HEADER, TensorInfo, read_header
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 
@@ -61,11 +61,7 @@ class Checkpoint:
             except InputError:
                 same = False
             if not same:
-                raise IntegrityError(
-                    f"`{self.folder / name}` changed while it was being read",
-                    why="its size, time or inode differs from when the checkpoint was opened",
-                    hint="start again once nothing writes to it",
-                )
+                raise changed(self.folder / name)
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from quantkit.checkpoint.files import Fingerprint, opened, read_into
+from quantkit.checkpoint.files import Fingerprint, changed, opened, read_into
 from quantkit.checkpoint.header import TensorInfo
 from quantkit.core.errors import IntegrityError, ResourceError
 
@@ -55,15 +55,6 @@ def read_tensor(path: Path, name: str, info: TensorInfo, expected: Fingerprint) 
     if info.dtype == "BOOL" and info.nbytes and int(memory.max()) > 1:
         raise IntegrityError(f"`{name}` in `{info.shard}` holds booleans that are neither 0 nor 1")
     return memory.view(TORCH_DTYPES[info.dtype]).reshape(info.shape)
-
-
-def changed(path: Path) -> IntegrityError:
-    """The error for a source that was written while it was read."""
-    return IntegrityError(
-        f"`{path}` changed while it was being read",
-        why="its size, time or inode differs from when the checkpoint was opened",
-        hint="start again once nothing writes to it",
-    )
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:
