@@ -15,6 +15,7 @@ from quantkit.checkpoint.files import sha256
 from quantkit.core.errors import InputError
 
 SMOKE = Path(__file__).with_name("smoke.jsonl")
+SHIPPED = (None, "default")
 
 ONE_BOS = (
     "in plain text only the first window starts with BOS, as in the usual computation; a model "
@@ -41,9 +42,10 @@ def read_text(
 ) -> EvaluationText:
     """The first `windows` windows of `source`, all of them by default.
 
-    None is the small text that ships with quantkit. A .txt file is tokenized whole and cut as it
-    comes, which gives the perplexity that papers report (protocol `plain`). Documents of any other
-    source are joined, and each window starts as the tokenizer starts a text (`documents`).
+    None or "default" is the small text that ships with quantkit. A .txt file is tokenized whole
+    and cut as it comes, which gives the perplexity that papers report (protocol `plain`). Documents
+    of any other source are joined, and each window starts as the tokenizer starts a text
+    (`documents`).
 
     Raises:
         InputError: no such text, or it does not fill one window.
@@ -53,7 +55,7 @@ def read_text(
             f"{windows} windows of {sequence_length} tokens predict nothing",
             hint="--sequence-length 512 --windows 16",
         )
-    name = source or str(SMOKE)
+    name = str(SMOKE) if source in SHIPPED else str(source)
     path = Path(name)
     count = sys.maxsize if windows is None else windows
     plain = path.suffix == ".txt" and path.is_file()
@@ -66,7 +68,7 @@ def read_text(
     bos = _bos(tokens, tokenizer)
     protocol = {
         "name": "plain" if plain else "documents",
-        "text": _label(source),
+        "text": "smoke" if source in SHIPPED else path.name if path.exists() else name,
         "text_sha256": sha256(path) if path.is_file() else None,
         "tokens_sha256": hashlib.sha256(tokens.numpy().astype("<i8").tobytes()).hexdigest(),
         "sequence_length": sequence_length,
@@ -74,14 +76,6 @@ def read_text(
         "bos": bos,
     }
     return EvaluationText(tokens, clusters, protocol, (ONE_BOS,) if bos == "first window" else ())
-
-
-def _label(source: str | None) -> str:
-    """The text's name for results, which never hold a path of this machine."""
-    if not source:
-        return SMOKE.stem
-    path = Path(source)
-    return path.name if path.exists() else source
 
 
 def _plain_windows(path: Path, tokenizer: Tokenizer, length: int, count: int) -> torch.Tensor:

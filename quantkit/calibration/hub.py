@@ -30,7 +30,7 @@ def dataset_documents(source: str) -> Iterator[Document]:
     except ImportError:
         raise HubError(
             f"the data set `{source}` needs the package datasets, which is not installed",
-            hint='pip install "quantkit-deploy[datasets]", or --calibration default',
+            hint='pip install "quantkit-deploy[datasets]", or a local file',
         ) from None
     try:
         splits = datasets.load_dataset(name, config, revision=revision, streaming=True)
@@ -43,5 +43,5 @@ def dataset_documents(source: str) -> Iterator[Document]:
         raise HubError(
             f"cannot read the data set `{source}`",
             why=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
-            hint="a local file, or --calibration default, which needs no network",
+            hint="a local file, or `default`, which needs no network",
         ) from error

@@ -53,7 +53,7 @@ def read_documents(source: str) -> Iterator[Document]:
             )
         yield document
     if nothing:
-        raise InputError(f"`{source}` holds no documents", hint="--calibration default")
+        raise InputError(f"`{source}` holds no documents", hint="`default`, the text that ships")
 
 
 def _open(source: str) -> Iterator[Document]:
@@ -74,7 +74,7 @@ def _open(source: str) -> Iterator[Document]:
         return hub.dataset_documents(source)
     raise InputError(
         f"no file or folder `{source}`, nor is it a hub data set id like org/name",
-        hint="--calibration default",
+        hint="`default`, or the path of a .txt, .jsonl or .parquet file",
     )
 
 

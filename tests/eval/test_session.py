@@ -12,6 +12,7 @@ from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import RefusedError
 from quantkit.eval.session import Evaluation, ScoredModel, evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, read_text
+from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 
 LENGTH, WINDOWS = 48, 6
@@ -51,6 +52,14 @@ def test_equals_the_straightforward_computation(
     assert perplexity == pytest.approx(expected["perplexity"], rel=1e-4)
     assert found["reference_perplexity"]["value"] == pytest.approx(perplexity, rel=1e-6)
     assert found["kl"]["mean"] == pytest.approx(expected["kl"], rel=1e-3)
+
+
+@pytest.mark.skipif(not HELDOUT.exists(), reason="the embedded model is not there")
+def test_the_embedded_model_has_the_perplexity_that_transformers_gives_it() -> None:
+    text = read_text(str(HELDOUT), load_tokenizer(FOLDER), 256, 4)
+    found = evaluate_models(open_model(FOLDER), text).to_dict()
+    expected = straightforward(FOLDER, text.tokens, FOLDER)
+    assert found["perplexity"]["value"] == pytest.approx(expected["perplexity"], rel=1e-4)
 
 
 def test_a_model_beside_itself(tiny_checkpoint: Callable[..., Path], text: EvaluationText) -> None:

@@ -51,6 +51,7 @@ def test_plain_text_is_cut_as_the_usual_computation_cuts_it(tmp_path: Path, toke
 
 def test_the_shipped_text_is_the_default(tokenizer: Any) -> None:
     found = read_text(None, tokenizer, 512)
+    assert torch.equal(found.tokens, read_text("default", tokenizer, 512).tokens)
     assert found.protocol["text"] == "smoke"
     assert len(found.tokens) >= 16
     assert found.tokens.shape[1] == 512
