@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quantkit.core.manifest import DISTRIBUTION
 
-NEEDED = ("torch", "transformers", "safetensors", "tokenizers", "huggingface_hub")
+NEEDED = ("torch", "transformers", "tokenizers", "huggingface_hub")
 OPTIONAL = {
     "pyarrow": "parquet files as calibration text",
     "datasets": "hub data sets as calibration text",

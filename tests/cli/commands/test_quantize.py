@@ -1,0 +1,169 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantkit.api import QuantizeResult
+from quantkit.core.format import LinearFacts
+from quantkit.core.plan import Fate, Plan
+from quantkit.core.progress import Progress
+from quantkit.core.recipe import Recipe
+from quantkit.core.scheme import Scheme
+from quantkit.eval.gates import GateResult
+from quantkit.pipeline.measure import Cost
+from quantkit.recipes.loader import build_recipe, load_recipe
+from quantkit.recipes.schema import document_of
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def result(gates: tuple[GateResult, ...] = ()) -> QuantizeResult:
+    names = [f"model.layers.{i}.mlp.down_proj" for i in range(3)]
+    modules = [
+        {"name": name, "scheme": "W4 g64 sym", "loss": 0.01 * i, "notes": []}
+        for i, name in enumerate(names)
+    ]
+    return QuantizeResult(
+        output=Path("out"),
+        bytes=12_345_678,
+        bits_per_weight=4.53,
+        cost=Cost(75.0, 150.0, 2 * 10**9),
+        recipe=document_of(build_recipe()),
+        modules=tuple(modules),
+        evaluation=None,
+        gates=gates,
+        remarks=("group size 64: the largest that divides every quantized width",),
+    )
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the command hands to the API, whose work is not done."""
+    seen: dict[str, Any] = {"result": result()}
+
+    def quantize(model: str, output: Path, **arguments: Any) -> QuantizeResult:
+        seen.update(arguments, model=model, output=output)
+        arguments["report"](Progress("quantize", 1, 1, "model.layers.0"))
+        found: QuantizeResult = seen["result"]
+        return found
+
+    monkeypatch.setattr("quantkit.api.quantize", quantize)
+    return seen
+
+
+def test_flags_become_a_recipe_and_arguments(quantkit: Call, called: dict[str, Any]) -> None:
+    flags = (
+        "--method awq --bits 3 --group-size channel --symmetric --format compressed-tensors "
+        "--calibration text.jsonl --samples 7 --sequence-length 99 --set options.duo=true "
+        "--max-shard-size 2GB --device cpu --no-eval --trust-remote-code"
+    )
+    code, _, err = quantkit("quantize", "org/name@main", "-o", "out", *flags.split())
+    assert code == 0, err
+    assert called["model"] == "org/name@main"
+    assert called["output"] == Path("out")
+    assert called["max_shard_size"] == 2 * 10**9
+    assert (called["device"], called["evaluate"], called["trust_remote_code"]) == (
+        "cpu",
+        False,
+        True,
+    )
+    assert called["recipe"] == build_recipe(
+        method="awq",
+        bits=3,
+        group_size="channel",
+        symmetric=True,
+        format="compressed-tensors",
+        calibration="text.jsonl",
+        samples=7,
+        sequence_length=99,
+        settings=["options.duo=true"],
+    )
+
+
+def test_nothing_stated_is_the_default_recipe_and_evaluated(
+    quantkit: Call, called: dict[str, Any]
+) -> None:
+    assert quantkit("quantize", "m", "-o", "out")[0] == 0
+    assert called["recipe"] == load_recipe("gptq")
+    assert (called["evaluate"], called["trust_remote_code"]) == (True, False)
+
+
+def test_the_closing_table_joins_like_linears_and_says_what_it_cost(
+    quantkit: Call, called: dict[str, Any]
+) -> None:
+    assert called
+    code, out, err = quantkit("quantize", "m", "-o", "out")
+    assert code == 0
+    assert "model.layers.*.mlp.down_proj  W4 g64 sym      3         0.01        0.02" in out
+    assert "out: 12.3 MB, 4.53 bits per weight\n1 min 15 s, 2 min 30 s of CPU, at most 2 GB" in out
+    assert "group size 64: the largest" in out
+    assert "next: quantkit generate out" in out
+    assert err == "quantize 1/1  model.layers.0\n"
+
+
+def test_json_is_the_result_alone(quantkit: Call, called: dict[str, Any]) -> None:
+    code, out, err = quantkit("quantize", "m", "-o", "out", "--json", "--quiet")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == json.loads(json.dumps(called["result"].to_dict()))
+    wanted = "output bytes bits_per_weight seconds cpu_seconds peak_rss_bytes recipe modules"
+    assert set(wanted.split()) <= set(json.loads(out))
+
+
+def test_a_missed_gate_is_3_after_the_result(quantkit: Call, called: dict[str, Any]) -> None:
+    called["result"] = result((GateResult("kl.mean < 0.01", 0.2, passed=False),))
+    code, out, err = quantkit("quantize", "m", "-o", "out", "--json")
+    assert code == 3
+    assert json.loads(out)["gates"][0]["passed"] is False
+    assert "gate missed: kl.mean < 0.01, measured 0.2" in err
+
+
+def test_print_recipe_is_a_recipe_and_needs_no_model(quantkit: Call, tmp_path: Path) -> None:
+    code, out, _ = quantkit("quantize", "nowhere", "--recipe", "nf4-double", "--print-recipe")
+    assert code == 0
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(out, encoding="utf-8")
+    assert load_recipe(str(mine)) == load_recipe("nf4-double")
+
+
+def test_a_dry_run_shows_every_linear_and_needs_no_output(
+    quantkit: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(model: str, *, recipe: Recipe, **_: object) -> Plan:
+        linears = [LinearFacts(f"{model}.layers.{i}.fc", 64, 128) for i in range(4)]
+        fates = [Fate(linear, Scheme()) for linear in linears[:3]]
+        fates.append(Fate(linears[3], None, "left out by the recipe"))
+        return Plan(recipe, tuple(fates), ("a remark",))
+
+    monkeypatch.setattr("quantkit.api.plan", plan)
+    code, out, _ = quantkit("quantize", "m", "--dry-run")
+    assert code == 0
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "m.layers.*.fc 64 x 128 W4 g64 sym 3" in lines
+    assert "m.layers.*.fc 64 x 128 as it is left out by the recipe 1" in lines
+    assert lines[-2:] == ["method gptq, format gptq", "a remark"]
+    document = json.loads(quantkit("quantize", "m", "--dry-run", "--json")[1])
+    assert len(document["modules"]) == 4
+    assert document["modules"][3]["scheme"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("", "no output folder"),
+        ("-o out --bits 5", "expected 2, 3, 4 or 8, not 5"),
+        ("-o out --method gptw", "try: --method gptq"),
+        ("-o out --recipe gptw", "try: --recipe gptq"),
+        ("-o out --max-shard-size big", "`big` is no size"),
+        ("-o out --set damp=0.1", "unknown key"),
+    ],
+)
+def test_wrong_usage_is_2_before_any_work(
+    flags: str, told: str, quantkit: Call, called: dict[str, Any]
+) -> None:
+    code, out, err = quantkit("quantize", "m", *flags.split())
+    assert (code, out) == (2, "")
+    assert told in err
+    assert "\ntry: " in err
+    assert "model" not in called

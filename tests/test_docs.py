@@ -1,0 +1,82 @@
+"""What the documentation names is there, and what is there is named."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from typer.models import OptionInfo
+
+import quantkit
+from quantkit.core import registry
+from quantkit.core.errors import QuantkitError
+from quantkit.recipes.loader import list_recipes, load_recipe
+from quantkit.recipes.schema import METRICS, OverrideBlock, RecipeFile, SchemeBlock
+
+DOCS = Path(__file__).parents[1] / "docs"
+CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
+RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
+
+
+def options(verb: str) -> set[str]:
+    """Long options of a verb, as its signature states them."""
+    command = registry.load("cli.commands", verb, "COMMAND")
+    found = set()
+    for function in command.values() if isinstance(command, dict) else (command,):
+        for name, parameter in inspect.signature(function).parameters.items():
+            for info in getattr(parameter.annotation, "__metadata__", ()):
+                if isinstance(info, OptionInfo):
+                    stated = [info.default, *(info.param_decls or ())]
+                    texts = [text for text in stated if isinstance(text, str)]
+                    long = {t for text in texts for t in text.split("/") if t.startswith("--")}
+                    found |= long or {f"--{name.replace('_', '-')}"}
+    return found
+
+
+@pytest.mark.parametrize("verb", registry.names("cli.commands"))
+def test_every_verb_and_option_is_documented(verb: str) -> None:
+    assert f"    quantkit {verb} " in CLI
+    missing = {option for option in options(verb) if f"`{option}`" not in CLI}
+    assert not missing
+
+
+def test_no_documented_option_is_an_invention() -> None:
+    known = {"--json", "--quiet", "--debug", "--help", "--dry-run"}
+    for verb in registry.names("cli.commands"):
+        known |= options(verb)
+    assert {"--reference", "--set", "--no-eval", "--asymmetric"} <= known
+    for text in (CLI, RECIPES):
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known
+
+
+def test_every_exit_code_is_documented() -> None:
+    classes: list[type[QuantkitError]] = [QuantkitError, *QuantkitError.__subclasses__()]
+    assert len(classes) > 5
+    for kind in classes:
+        assert f"| {kind.exit_code} |" in CLI
+
+
+def test_every_function_named_is_public() -> None:
+    names = re.findall(r"`quantkit\.(\w+)`", CLI)
+    assert names
+    assert set(names) <= set(quantkit.__all__)
+
+
+def test_the_table_of_recipes_is_that_of_the_files() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| .* \| `([\w-]+)` \|$", RECIPES, re.MULTILINE)
+    shipped = {info.name: load_recipe(info.name).format for info in list_recipes()}
+    assert dict(rows) == shipped
+
+
+def test_the_example_file_states_every_key_and_is_a_recipe(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", RECIPES, re.DOTALL)
+    mine = tmp_path / "example.yaml"
+    mine.write_text(block, encoding="utf-8")
+    recipe = load_recipe(str(mine))
+    assert (recipe.name, len(recipe.overrides), len(recipe.gates)) == ("mine", 2, 1)
+    fields = {*RecipeFile.model_fields, *SchemeBlock.model_fields, *OverrideBlock.model_fields}
+    assert all(f"{field}:" in block for field in fields)
+
+
+def test_every_figure_that_a_gate_may_use_is_named() -> None:
+    assert all(f"`{metric}`" in RECIPES for metric in METRICS)
