@@ -64,7 +64,8 @@ class BlockState:
         """Checkpoint name and present value, in its source dtype, of a parameter of the block."""
         name = self.model.source_name(self.full(parameter))
         assert name is not None, parameter
-        return name, self.changed.get(name, self.model.checkpoint.tensor(name))
+        known = self.changed.get(name)
+        return name, self.model.checkpoint.tensor(name) if known is None else known
 
 
 def solve_group(
@@ -75,7 +76,7 @@ def solve_group(
     assert scheme is not None
     modules = [state.block.get_submodule(name) for name in group.names]
     weights = [matrix(module) for module in modules]
-    dtype = scale_dtype(scheme, state.source(f"{group.names[0]}.weight")[1].dtype)
+    dtype = scale_dtype(scheme, state.model.source_dtype)
     divided = None
     pair = state.structure.pair_of(group)
     if stats is not None and pair is not None and job.method.rescale is not None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from quantkit.checkpoint.shards import TensorSpec
-from quantkit.checkpoint.tensors import TORCH_DTYPES
 from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
 from quantkit.grid.qtensor import DoubleQuant, QTensor
@@ -38,7 +37,7 @@ def planned_tensors(
         if linear is None:
             planned.append(TensorSpec(name, info.dtype, info.shape))
             continue
-        blank = _blank(model, linear, schemes[linear], TORCH_DTYPES[info.dtype])
+        blank = _blank(model, linear, schemes[linear])
         encoded = output.encode(blank).items()
         planned += [TensorSpec.like(_stem(name) + suffix, tensor) for suffix, tensor in encoded]
     return planned
@@ -53,7 +52,7 @@ def _stem(weight: str) -> str:
     return weight.removesuffix("weight")
 
 
-def _blank(model: OpenModel, linear: str, scheme: Scheme, source: torch.dtype) -> QTensor:
+def _blank(model: OpenModel, linear: str, scheme: Scheme) -> QTensor:
     """A QTensor without numbers, on the meta device."""
     facts = linear_facts(linear, model.skeleton.model.get_submodule(linear))
     shape = (facts.out_features, facts.in_features)
@@ -71,7 +70,7 @@ def _blank(model: OpenModel, linear: str, scheme: Scheme, source: torch.dtype) -
             return QTensor(codes, torch.empty(blocks), None, scheme, nested)
         groups = (shape[0], scheme.groups(shape[1]))
         zeros = None if scheme.symmetric else torch.empty(groups, dtype=torch.uint8)
-        scales = torch.empty(groups, dtype=scale_dtype(scheme, source))
+        scales = torch.empty(groups, dtype=scale_dtype(scheme, model.source_dtype))
         return QTensor(codes, scales, zeros, scheme)
 
 
