@@ -1,0 +1,133 @@
+"""Scales of least weighted error, and the nearest codes under them."""
+
+from __future__ import annotations
+
+import torch
+
+from quantkit.core.scheme import Scheme
+from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.qtensor import QTensor
+
+PANEL = 1 << 18  # numbers handled at a time: 1 MB of fp32, what a core's cache holds
+SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}  # of the scale that spans a group, by bits
+SHRINKS = 7
+REFITS = 2
+UNSEEN = 1e-4  # importance of a channel without inputs, of the mean channel's
+
+
+def search_scales(
+    panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Scales and zeros (n,) of least sum_j importance_j (w_j - w^_j)^2 for each column of a panel.
+
+    Tries fractions of the spanning scale, of both signs where the grid allows, then alternates
+    the least-squares scale of the codes with new codes, and zeros with their neighbours. Never
+    worse than the spanning scale. panel: (group_size, n) fp32; importance: (group_size,) >= 0.
+    """
+    width = max(64, PANEL // panel.shape[0])
+    found = [_ScaleSearch(part, importance, grid).run() for part in torch.split(panel, width, 1)]
+    scales = torch.cat([scales for scales, _ in found])
+    zeros = [zeros for _, zeros in found if zeros is not None]
+    return scales, torch.cat(zeros) if zeros else None
+
+
+class _ScaleSearch:
+    """The best parameters so far of each column of one panel."""
+
+    def __init__(self, panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid) -> None:
+        self.panel, self.importance, self.grid = panel, importance, grid
+        self.scales, self.zeros = grid.span(panel)
+        self.error = torch.full_like(self.scales, torch.inf)
+        self.scaled, self.steps = torch.empty_like(panel), torch.empty_like(panel)
+
+    def run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        span, zeros = self.scales, self.zeros
+        smallest = SMALLEST[self.grid.bits]
+        for i in range(SHRINKS):
+            fraction = 1 - i * (1 - smallest) / (SHRINKS - 1)
+            self.offer(span * fraction, zeros)
+            if self.grid.symmetric and self.grid.signed:
+                self.offer(span * -fraction, zeros)
+        for _ in range(REFITS):
+            self.refit(self.zeros)
+            if self.zeros is not None:
+                top = (1 << self.grid.bits) - 1
+                centre = self.zeros
+                self.refit((centre - 1).clamp_(min=1))
+                self.refit((centre + 1).clamp_(max=top))
+        return self.scales, self.zeros
+
+    def offer(self, scales: torch.Tensor, zeros: torch.Tensor | None) -> None:
+        """Takes these parameters for the columns where they are better."""
+        scales = self.grid.storable(scales)
+        torch.mul(self.panel, 1 / scales, out=self.scaled)
+        torch.clamp(self.scaled, *self.grid.bounds(zeros), out=self.steps).round_()
+        residual = self.scaled.sub_(self.steps).square_()
+        error = (self.importance @ residual).mul_(scales).mul_(scales)
+        better = error < self.error
+        self.error = torch.where(better, error, self.error)
+        self.scales = torch.where(better, scales, self.scales)
+        if zeros is not None and self.zeros is not None:
+            self.zeros = torch.where(better, zeros, self.zeros)
+
+    def refit(self, zeros: torch.Tensor | None) -> None:
+        """Offers the least-squares scale of the codes that the best scale gives with `zeros`."""
+        steps = snap(self.panel, self.scales, self.grid.bounds(zeros), out=self.steps)
+        power = self.importance @ torch.mul(steps, steps, out=self.scaled)
+        match = self.importance @ torch.mul(steps, self.panel, out=self.scaled)
+        self.offer(torch.where(power > 0, match / power, self.scales), zeros)
+
+
+def nearest(
+    weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme, grid: AffineGrid
+) -> QTensor:
+    """`weight` (rows, in_features) rounded to nearest: the codes of a method without feedback.
+
+    With `importance` (in_features,) scales are searched, without it they span their groups.
+    """
+    features = weight.shape[1]
+    size = scheme.group_size or features
+    columns = weight.t().contiguous()
+    codes, scales, zeros = torch.empty_like(columns, dtype=torch.uint8), [], []
+    for start in range(0, features, size):
+        panel = columns[start : start + size]
+        found = (
+            grid.span(panel)
+            if importance is None
+            else search_scales(panel, importance[start : start + size], grid)
+        )
+        scales.append(found[0])
+        zeros.append(found[1])
+        codes[start : start + size] = encode(panel, *found, grid)
+    return assemble(codes, scales, zeros, scheme, grid)
+
+
+def importance_of(diagonal: torch.Tensor) -> torch.Tensor:
+    """Weights of squared errors from diag H: never 0, as an unseen channel may be used one day."""
+    mean = diagonal.mean()
+    return diagonal.clamp(min=UNSEEN * mean) if mean > 0 else torch.ones_like(diagonal)
+
+
+def encode(
+    panel: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, grid: AffineGrid
+) -> torch.Tensor:
+    """The unsigned codes of a panel (group_size, n), as floats."""
+    bounds = grid.bounds(zeros)
+    return snap(panel, scales, bounds).sub_(bounds[0])
+
+
+def assemble(
+    codes: torch.Tensor,
+    scales: list[torch.Tensor],
+    zeros: list[torch.Tensor | None],
+    scheme: Scheme,
+    grid: AffineGrid,
+) -> QTensor:
+    """A QTensor from codes (in_features, rows) and each group's scales and zeros (rows,)."""
+    known = [z for z in zeros if z is not None]
+    return QTensor(
+        codes.t().contiguous(),
+        torch.stack(scales, 1).to(grid.dtype),
+        torch.stack(known, 1).to(torch.uint8) if known else None,
+        scheme,
+    )

@@ -1,0 +1,116 @@
+"""The inputs of a group of linears, gathered batch by batch."""
+
+from __future__ import annotations
+
+import torch
+
+from quantkit.core.errors import QuantkitError
+from quantkit.grid.threads import one_thread
+from quantkit.stats.inputs import InputStats
+
+CHUNK = 2048  # tokens of one product; sums of chunks are rounded, so it is part of the result
+TILE = 128
+SAMPLE = 1024  # at least this many tokens are kept, at most twice as many
+ALIGN = 64  # fp32 products whose sides are multiples of it are alike for any number of threads
+
+
+class InputCollector:
+    """Sums over the inputs of one group; the order of tokens counts, their batches do not."""
+
+    def __init__(self, *, mixes_tokens: bool = False) -> None:
+        self.mixes_tokens = mixes_tokens
+        self.tokens = 0
+        self._absmax: torch.Tensor | None = None
+        self._firsts: list[torch.Tensor] = []
+        self._sample: list[torch.Tensor] = []
+        self._stride = 1
+
+    def add(self, inputs: torch.Tensor) -> None:
+        """Takes one batch (sequences, length, in_features), or one sequence (length, in_features).
+
+        Raises:
+            QuantkitError: a value is NaN or infinite.
+        """
+        features = inputs.shape[-1]
+        rows = inputs.detach().reshape(-1, features)
+        if not rows.numel():
+            return
+        if not self.tokens:
+            self._start(rows)
+        largest = torch.maximum(rows.amax(0), -rows.amin(0)).float()  # lets NaN through
+        if not torch.isfinite(largest).all():
+            bad = int((~torch.isfinite(largest)).sum())
+            raise QuantkitError(f"NaN or Inf in {bad} of {features} input channels")
+        self._absmax = largest if self._absmax is None else torch.maximum(self._absmax, largest)
+        self._firsts.append(inputs.detach().reshape(-1, *inputs.shape[-2:])[:, 0].float())
+        self._keep_sample(rows)
+        for part in _cut(rows, CHUNK - self.tokens % CHUNK):
+            filled = self.tokens % CHUNK
+            self._chunk[filled : filled + len(part), :features].copy_(part)
+            self.tokens += len(part)
+            if filled + len(part) == CHUNK:
+                self._accumulate(CHUNK)
+
+    def finish(self) -> InputStats:
+        """The statistics of everything added; the collector gives up its memory.
+
+        Raises:
+            QuantkitError: nothing was added.
+        """
+        if self._absmax is None:
+            raise QuantkitError("no calibration token reached this input")
+        features = self._absmax.numel()
+        filled = self.tokens % CHUNK
+        if filled:
+            padded = -(-filled // ALIGN) * ALIGN
+            self._chunk[filled:padded] = 0
+            self._accumulate(padded)
+        del self._chunk
+        _mirror(self._hessian)
+        hessian = self._hessian[:features, :features].contiguous()
+        del self._hessian
+        firsts = torch.cat(self._firsts)
+        with one_thread():
+            sink = firsts.T @ firsts / len(firsts)
+        return InputStats(
+            hessian=hessian,
+            sink=sink,
+            absmax=self._absmax,
+            sample=torch.cat(self._sample),
+            tokens=self.tokens,
+            sequences=len(firsts),
+            mixes_tokens=self.mixes_tokens,
+        )
+
+    def _start(self, rows: torch.Tensor) -> None:
+        features = rows.shape[1]
+        padded = -(-features // ALIGN) * ALIGN
+        self._chunk = torch.zeros(CHUNK, padded, dtype=torch.float32, device=rows.device)
+        self._hessian = self._chunk.new_zeros(padded, padded)
+
+    def _accumulate(self, tokens: int) -> None:
+        """Adds x x^T of the chunk's first tokens, on and above the diagonal only: half the work."""
+        chunk, hessian = self._chunk[:tokens], self._hessian
+        for i in range(0, hessian.shape[0], TILE):
+            hessian[i : i + TILE, i:].addmm_(chunk[:, i : i + TILE].T, chunk[:, i:])
+
+    def _keep_sample(self, rows: torch.Tensor) -> None:
+        """Keeps every n-th token, n doubling as the sample grows: no total need be known."""
+        self._sample.append(rows[-self.tokens % self._stride :: self._stride].clone())
+        while sum(map(len, self._sample)) >= 2 * SAMPLE:
+            self._sample = [torch.cat(self._sample)[::2].clone()]
+            self._stride *= 2
+
+
+def _cut(rows: torch.Tensor, first: int) -> list[torch.Tensor]:
+    """`rows` in pieces: at most `first`, then CHUNK each."""
+    return [rows[:first], *(rows[i : i + CHUNK] for i in range(first, len(rows), CHUNK))]
+
+
+def _mirror(hessian: torch.Tensor) -> None:
+    """Copies what is above the diagonal below it, tile by tile."""
+    for i in range(0, hessian.shape[0], TILE):
+        rows = slice(i, i + TILE)
+        corner = hessian[rows, rows].triu()
+        hessian[rows, rows] = corner + corner.triu(1).T
+        hessian[i + TILE :, rows] = hessian[rows, i + TILE :].T
