@@ -1,6 +1,7 @@
 """Small artifacts for real engines, what they should predict, and how an engine is run."""
 
 import json
+import logging
 import os
 import subprocess
 from collections.abc import Callable, Mapping
@@ -20,8 +21,21 @@ from quantkit.grid.dynamic8 import NESTED_SIZE, dynamic_book, nested_scales
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import DoubleQuant, QTensor
 
+log = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[2]
 TOKENS = [[2 + (7 * i + 31 * row) % 250 for i in range(24)] for row in range(2)]
+
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONSAFEPATH": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # GPTQModel's kernels would compile for a minute
+    "VLLM_CPU_INT4_W4A8": "0",  # what the file says, also on processors with AMX
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -49,44 +63,56 @@ class Written:
 
 
 @pytest.fixture(scope="session")
-def run_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Run `load_<engine>.py` on folders with the engine's own interpreter.
+def measure(
+    write_artifact: Callable[..., Written], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, float | str]]:
+    """How far an engine's logits are from those of our own decode: {artifact: maximum}.
 
-    It comes from QUANTKIT_ENGINE_PYTHON_<ENGINE> or from `make engines`; without it the test is
-    skipped. The answer: artifact name -> {"logits": tensor} and what else the script reports.
+    A message instead of a number where the engine stops, or misses a tensor, or has one left over.
+    `cases`: {name: (format, scheme, options of `write_artifact`, ...)}.
     """
 
     def run(
-        engine: str, artifacts: dict[str, Path], *, environment: str = "", **options: Any
-    ) -> dict[str, Any]:
+        engine: str, cases: Mapping[str, Any], *, environment: str = ""
+    ) -> dict[str, float | str]:
         python = interpreter(environment or engine)
+        written = {name: write_artifact(name, *case[:2], **case[2]) for name, case in cases.items()}
         folder = tmp_path_factory.mktemp(engine)
-        folders = {name: str(path) for name, path in artifacts.items()}
-        job = {"artifacts": folders, "tokens": TOKENS, "answers": str(folder), **options}
+        folders = {name: str(artifact.folder) for name, artifact in written.items()}
+        job = {"engine": engine, "artifacts": folders, "tokens": TOKENS}
         (folder / "job.json").write_text(json.dumps(job))
-        script = Path(__file__).parent / f"load_{engine}.py"
-        quiet = {"TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
-        done = subprocess.run(
-            [python, str(script), str(folder / "job.json")],
-            env=os.environ | quiet,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
-        if done.returncode:
-            pytest.fail(f"{engine} stopped with {done.returncode}:\n{done.stderr[-4000:]}")
-        return {
-            name: json.loads((folder / f"{name}.json").read_text())
-            | load_file(folder / f"{name}.safetensors")
-            for name in artifacts
-        }
+        _run(python, str(Path(__file__).parent / "predict.py"), str(folder / "job.json"))
+        found: dict[str, float | str] = {}
+        for name in cases:
+            answer = json.loads((folder / f"{name}.json").read_text())
+            logits = load_file(folder / f"{name}.safetensors")["logits"]
+            fault = answer["error"] or " ".join(answer.get("keys", ()))
+            found[name] = fault or _distance(logits, written[name].logits)
+            log.info("%s %-22s %s", engine, name, found[name])
+        return found
 
     return run
 
 
+def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    if found.shape[1] < expected.shape[1]:  # vLLM tells log-probabilities, of all but the last
+        expected = expected.log_softmax(-1)[:, :-1]
+    return (found - expected).abs().max().item()
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command, env=os.environ | QUIET, capture_output=True, text=True, timeout=900, check=False
+    )
+    if done.returncode:
+        pytest.fail(f"{command} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+
+
 def interpreter(environment: str) -> str:
-    """The Python that has the engine; skips the test where there is none."""
+    """The Python that has the engine; skips the test where there is none.
+
+    QUANTKIT_ENGINE_PYTHON_<ENVIRONMENT> names it, else `make engines` has made it.
+    """
     variable = f"QUANTKIT_ENGINE_PYTHON_{environment.upper()}"
     made = ROOT / ".engines" / environment / "bin" / "python"
     python = os.environ.get(variable, str(made))
@@ -126,7 +152,9 @@ def _write(source: Path, folder: Path, output: Format, artifact: Artifact) -> No
     for name, linear in linears.items():
         if artifact.skip and name.endswith(artifact.skip):
             continue
-        scheme = next((s for end, s in artifact.other.items() if name.endswith(end)), artifact.scheme)
+        scheme = next(
+            (s for end, s in artifact.other.items() if name.endswith(end)), artifact.scheme
+        )
         fault = output.check(scheme, linear)
         assert fault is None, fault
         weight = tensors.pop(_stored(f"{name}.weight", tensors)).float()
@@ -162,7 +190,8 @@ def _own_logits(source: Path, folder: Path, output: Format, int8_levels: float) 
         if scheme.activation:
             module.register_forward_pre_hook(lambda _, args: (_int8(args[0], int8_levels),))
     with torch.no_grad():
-        return model(torch.tensor(TOKENS)).logits.float()
+        logits: torch.Tensor = model(torch.tensor(TOKENS)).logits.float()
+    return logits
 
 
 def _linears(source: Path) -> dict[str, LinearFacts]:
@@ -176,8 +205,8 @@ def _linears(source: Path) -> dict[str, LinearFacts]:
     for name, module in model.named_modules():
         transposed = isinstance(module, Conv1D)
         if (isinstance(module, nn.Linear) or transposed) and name != "lm_head":
-            shape = module.weight.shape[::-1] if transposed else module.weight.shape
-            found[name] = LinearFacts(name, *shape, transposed=transposed)
+            rows, columns = module.weight.shape[::-1] if transposed else module.weight.shape
+            found[name] = LinearFacts(name, rows, columns, transposed=transposed)
     return found
 
 

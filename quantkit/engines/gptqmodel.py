@@ -1,0 +1,29 @@
+"""GPTQModel's own loader."""
+
+from quantkit.core.engine import Engine
+from quantkit.core.format import LinearFacts
+from quantkit.core.scheme import Scheme
+
+GROUPS = {
+    "gptq": (16, 32, 64, 128, 256, 512, 1024),
+    "gptq-v2": (16, 32, 64, 128, 256, 512, 1024),
+    "awq": (16, 32, 64, 128),
+}
+
+
+def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
+    """Why GPTQModel would not load a linear."""
+    if output not in GROUPS:
+        return f"GPTQModel loads gptq, gptq_v2 and awq, not {output}; try: --format gptq"
+    if scheme.group_size and scheme.group_size not in GROUPS[output]:
+        sizes = ", ".join(map(str, GROUPS[output]))
+        return f"GPTQModel loads {output} with groups of {sizes} or whole channels"
+    return None
+
+
+ENGINE = Engine(
+    name="gptqmodel",
+    summary="ModelCloud GPTQModel",
+    versions="gptqmodel 7.7",
+    refuses=refuses,
+)

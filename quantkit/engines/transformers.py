@@ -1,0 +1,54 @@
+"""transformers with gptqmodel and optimum, bitsandbytes, or compressed-tensors installed."""
+
+from quantkit.core.engine import Engine
+from quantkit.core.format import LinearFacts
+from quantkit.core.scheme import Scheme
+
+GPTQMODEL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)
+AWQ_GROUPS = (16, 32, 64, 128)
+
+
+def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
+    """Why transformers would not load `linear`, or load it wrong."""
+    if ".experts." in linear.name:
+        return _expert_fault(output, scheme)
+    if output in ("gptq", "gptq-v2", "awq"):
+        if linear.transposed:
+            return (
+                f"transformers stops when it loads {output} into GPT-2's Conv1D; "
+                "try: --method nf4 --format bitsandbytes"
+            )
+        legal = AWQ_GROUPS if output == "awq" else GPTQMODEL_GROUPS
+        if scheme.group_size and scheme.group_size not in legal:
+            return f"transformers loads {output} with groups of {_list(legal)} or whole channels"
+    if output == "compressed-tensors" and not scheme.symmetric:
+        return (
+            "transformers cannot load asymmetric compressed-tensors (its packed zero points meet "
+            "an unpacked buffer); try: --format gptq_v2 or awq"
+        )
+    return None
+
+
+def _expert_fault(output: str, scheme: Scheme) -> str | None:
+    """Experts are one fused parameter in transformers 5: few loaders know the way there."""
+    if output == "compressed-tensors" and scheme.symmetric and not scheme.activation:
+        return None
+    if output in ("gptq", "gptq-v2", "awq"):
+        return (
+            f"transformers ignores experts in {output} and runs them on random numbers, with no "
+            "more than a warning; try: --format compressed-tensors"
+        )
+    return f"transformers cannot load experts in {output} {scheme.label()}; try: leave them out"
+
+
+def _list(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+ENGINE = Engine(
+    name="transformers",
+    summary="Hugging Face transformers",
+    versions="transformers 5.23, gptqmodel 7.7, optimum 2.3, bitsandbytes 0.50, "
+    "compressed-tensors 0.20",
+    refuses=refuses,
+)
