@@ -10,7 +10,8 @@ SOURCES := pyproject.toml constraints.txt README.md LICENSE \
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.testable
 
-# An engine is a text file of pip requirements; its tests run with .engines/NAME/bin/python.
+# An engine is a module and a text file of pip requirements, both called NAME;
+# its tests run it with .engines/NAME/bin/python.
 ENGINES := $(patsubst tests/engines/%.txt,.engines/%/.installed,$(wildcard tests/engines/*.txt))
 
 # Tests see the installed wheel, never the checkout; one thread each, as two of them run at a time.
@@ -78,4 +79,5 @@ $(TESTABLE): $(SOURCES) | $(BIN)/python
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(@D)/bin/python -c 'import $*'
 	touch $@

@@ -47,19 +47,20 @@ def run(arguments: Sequence[str]) -> int:
     """The exit code of a command line; everything that goes wrong is told first."""
     console = Console(as_json="--json" in arguments)
     try:
-        code = _app(arguments)(args=arguments, prog_name="quantkit", standalone_mode=False)
+        app = _app(arguments, console)
+        code = app(args=arguments, prog_name="quantkit", standalone_mode=False)
     except TyperException as error:
         return _usage(console, error)
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where everything ends
         if "--debug" in arguments:
             traceback.print_exc()
         return _fail(console, error)
+    if code == INTERRUPTED:  # what typer makes of Ctrl-C
+        console.note("interrupted")
     return code if isinstance(code, int) else 0
 
 
-def _app(arguments: Sequence[str]) -> typer.Typer:
+def _app(arguments: Sequence[str], console: Console) -> typer.Typer:
     """The application with the chosen verb, or with all of them where none is."""
     app = typer.Typer(
         rich_markup_mode=None,
@@ -78,11 +79,11 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         if isinstance(command, dict):
             group = typer.Typer(rich_markup_mode=None, no_args_is_help=True, epilog=epilog)
             for name, function in command.items():
-                group.command(name)(_with_console(function))
+                group.command(name)(_with_console(function, console))
             summary = registry.load("cli.commands", verb, "__doc__")
             app.add_typer(group, name=verb, help=summary)
         else:
-            app.command(verb, epilog=epilog)(_with_console(command))
+            app.command(verb, epilog=epilog)(_with_console(command, console))
     return app
 
 
@@ -100,7 +101,7 @@ def _quantkit(
     """Quantize a language model, prove what it cost, ship the folder that engines load."""
 
 
-def _with_console(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_console(function: Callable[..., Any], console: Console) -> Callable[..., Any]:
     """A verb with the options that all verbs have, which become its first argument."""
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())[1:]
@@ -112,7 +113,8 @@ def _with_console(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def command(*, json: bool, quiet: bool, debug: bool, **arguments: Any) -> Any:
         del debug  # run() looks for it: errors come before options are read, too
-        return function(Console(as_json=json, quiet=quiet), **arguments)
+        console.as_json, console.quiet = json, quiet
+        return function(console, **arguments)
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by inspect

@@ -18,6 +18,7 @@ from quantkit.core.errors import (
     RefusedError,
     ResourceError,
 )
+from quantkit.core.progress import Progress, Report
 
 Outcome = tuple[int, str, str]
 Call = Callable[..., Outcome]
@@ -149,9 +150,24 @@ def test_a_bug_says_where_its_log_is(
     assert "Traceback" in quantkit("recipes", "list", "--debug")[2]
 
 
+def test_an_error_wipes_the_line_of_progress(
+    quantkit: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, report: Report, **__: object) -> None:
+        report(Progress("evaluate", 1, 2))
+        raise InputError("what")
+
+    monkeypatch.setattr("quantkit.api.evaluate", failing)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    clear = "\r\x1b[K"
+    assert quantkit("eval", "out")[2] == f"{clear}evaluate 1/2{clear}error: what\n"
+
+
 def test_ctrl_c_is_130(quantkit: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_with(monkeypatch, KeyboardInterrupt())
-    assert quantkit("recipes", "list")[0] == 130
+    assert quantkit("recipes", "list") == (130, "", "interrupted\n")
 
 
 @pytest.mark.parametrize(
