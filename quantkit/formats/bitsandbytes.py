@@ -114,8 +114,11 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     if size & (size - 1) or not 32 <= size <= 4096:
         given = scheme.group_size or "channel"
         return f"bitsandbytes' blocks are powers of two from 32 to 4096, not {given}"
-    if linear.out_features * linear.in_features % 2:
-        return "format bitsandbytes packs two codes a byte, which an odd number does not fill"
+    if linear.in_features % size:
+        return (
+            f"bitsandbytes on a CPU misreads blocks of {size} that cross rows of "
+            f"{linear.in_features} inputs, without an error; try: --group-size 32"
+        )
     return None
 
 

@@ -27,7 +27,11 @@ SCHEMES = [
 ]
 SHAPES = [(32, 128), (96, 256), (40, 128), (1, 128)]
 SKIPPED = "model.layers.1.mlp.down_proj"
-LINEARS = ["model.layers.0.mlp.up_proj", "model.layers.0.mlp.down_proj", "model.layers.1.mlp.up_proj"]
+LINEARS = [
+    "model.layers.0.mlp.up_proj",
+    "model.layers.0.mlp.down_proj",
+    "model.layers.1.mlp.up_proj",
+]
 
 
 @pytest.fixture(params=FORMATS)

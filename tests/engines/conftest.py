@@ -64,7 +64,9 @@ class Written:
 
 @pytest.fixture(scope="session")
 def measure(
-    write_artifact: Callable[..., Written], tmp_path_factory: pytest.TempPathFactory
+    write_artifact: Callable[..., Written],
+    run_script: Callable[[str, str, str], None],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., dict[str, float | str]]:
     """How far an engine's logits are from those of our own decode: {artifact: maximum}.
 
@@ -75,13 +77,13 @@ def measure(
     def run(
         engine: str, cases: Mapping[str, Any], *, environment: str = ""
     ) -> dict[str, float | str]:
-        python = interpreter(environment or engine)
+        interpreter(environment or engine)  # skips before any work
         written = {name: write_artifact(name, *case[:2], **case[2]) for name, case in cases.items()}
         folder = tmp_path_factory.mktemp(engine)
         folders = {name: str(artifact.folder) for name, artifact in written.items()}
         job = {"engine": engine, "artifacts": folders, "tokens": TOKENS}
         (folder / "job.json").write_text(json.dumps(job))
-        _run(python, str(Path(__file__).parent / "predict.py"), str(folder / "job.json"))
+        run_script(environment or engine, "predict.py", str(folder / "job.json"))
         found: dict[str, float | str] = {}
         for name in cases:
             answer = json.loads((folder / f"{name}.json").read_text())
@@ -100,12 +102,23 @@ def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
     return (found - expected).abs().max().item()
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, env=os.environ | QUIET, capture_output=True, text=True, timeout=900, check=False
-    )
-    if done.returncode:
-        pytest.fail(f"{command} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+@pytest.fixture(scope="session")
+def run_script() -> Callable[[str, str, str], None]:
+    """Run a script of this folder, with one argument, by the interpreter of an environment."""
+
+    def run(environment: str, script: str, argument: str) -> None:
+        done = subprocess.run(
+            [interpreter(environment), str(Path(__file__).parent / script), argument],
+            env=os.environ | QUIET,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        if done.returncode:
+            pytest.fail(f"{script} ended with {done.returncode}:\n{done.stderr[-4000:]}")
+
+    return run
 
 
 def interpreter(environment: str) -> str:
