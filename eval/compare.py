@@ -7,7 +7,7 @@ from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.session import Evaluation, evaluate_models, read_reference
 from quantkit.eval.text import read_text
-from quantkit.model.open import open_model
+from quantkit.model.open import context_length, open_model
 
 WINDOWS = 16
 SEQUENCE_LENGTH = 512
@@ -15,7 +15,10 @@ SEQUENCE_LENGTH = 512
 
 @dataclass(frozen=True)
 class TextChoice:
-    """Which text is scored (None: the one that ships) and how much of it."""
+    """Which text is scored (None: the one that ships) and how much of it.
+
+    Windows are no longer than the model's context.
+    """
 
     text: str | None = None
     sequence_length: int = SEQUENCE_LENGTH
@@ -36,13 +39,14 @@ def compare(
         InputError: no tokenizer, or no such text.
         RefusedError: the two have different vocabularies.
     """
+    model = open_model(artifact, trust_remote_code=trust_remote_code)
     tokenizer = load_tokenizer(artifact, trust_remote_code=trust_remote_code)
-    text = read_text(choice.text, tokenizer, choice.sequence_length, choice.windows)
+    length = min(choice.sequence_length, context_length(model))
+    text = read_text(choice.text, tokenizer, length, choice.windows)
     known = None
     if reference is not None:
         original = open_model(reference, trust_remote_code=trust_remote_code)
         known = read_reference(original, text, _staged("reference", report))
-    model = open_model(artifact, trust_remote_code=trust_remote_code)
     return evaluate_models(model, text, known, _staged("evaluate", report))
 
 

@@ -4,28 +4,30 @@ from typing import Any
 
 from quantkit.core.recipe import Recipe
 from quantkit.eval.session import Evaluation
-from quantkit.recipes.loader import build_recipe
-
-CALIBRATION = {"samples": 16, "sequence_length": 512}
+from quantkit.recipes.loader import Flags, build_recipe
 
 
 def demo_recipes() -> dict[str, Recipe]:
     """Every method on the embedded model, by the name of its row."""
-    grouped = {"group_size": 64, **CALIBRATION}
+    calibration: Flags = {"samples": 16, "sequence_length": 512}
+    grouped: Flags = {"group_size": 64, **calibration}
+    three_bits: Flags = {"bits": 3, "format": "gptq", **grouped}
     return {
         "rtn W4": build_recipe("rtn", **grouped),
         "awq W4": build_recipe("awq", **grouped),
         "gptq W4": build_recipe("gptq", **grouped),
-        "gptq W4 asym": build_recipe("gptq", symmetric=False, **grouped),
-        "rtn W3": build_recipe("rtn", bits=3, format="gptq", **grouped),
-        "gptq W3": build_recipe("gptq", bits=3, **grouped),
-        "nf4": build_recipe("nf4", **CALIBRATION),
-        "nf4 double": build_recipe("nf4-double", **CALIBRATION),
-        "smoothquant W8A8": build_recipe("smoothquant", **CALIBRATION),
+        "gptq W4 asym": build_recipe("gptq-v2-asym", **grouped),
+        "rtn W3": build_recipe("rtn", **three_bits),
+        "gptq W3": build_recipe("gptq", **three_bits),
+        "nf4": build_recipe("nf4", **calibration),
+        "nf4 double": build_recipe("nf4-double", **calibration),
+        "smoothquant W8A8": build_recipe("smoothquant", **calibration),
     }
 
 
-def row(name: str, size: int, bits: float, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
+def row(
+    name: str, size: int, bits: float, evaluation: Evaluation, seconds: float
+) -> dict[str, Any]:
     """One row of the table: bytes, bits per weight, quality with standard errors, seconds."""
     found = evaluation.to_dict()
     kl = found.get("kl") or {}

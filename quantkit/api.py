@@ -66,7 +66,7 @@ class QuantizeResult:
         }
 
 
-def quantize(
+def quantize(  # noqa: PLR0913 - the public surface; each has a default that is right for most
     model: str,
     output: str | Path,
     *,
@@ -164,7 +164,8 @@ def evaluate(
         artifact: a folder or hub id: a plain model, or any artifact that quantkit decodes.
         reference: the original model; without it there is no KL.
         text: a file, folder or hub data set; by default a small text that ships with quantkit.
-        sequence_length: tokens in a window. windows: how many are scored.
+        sequence_length: tokens in a window, at most the model's context.
+        windows: how many are scored.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
     """

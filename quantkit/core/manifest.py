@@ -15,6 +15,7 @@ DISTRIBUTION = "quantkit-deploy"
 class Manifest:
     """Everything that made an artifact, without host, user or path.
 
+    `engines` maps each known engine to why it does not load the artifact, None where it does.
     `measured` (seconds, memory) is the only part that differs between two runs of the same inputs.
     """
 
@@ -28,6 +29,7 @@ class Manifest:
     bytes: int
     bits_per_weight: float
     evaluation: Mapping[str, Any] | None
+    engines: Mapping[str, str | None]
     remarks: tuple[str, ...]
     environment: Mapping[str, str]
     measured: Mapping[str, float]

@@ -66,7 +66,7 @@ def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[C
 
 
 def _spec(recipe: Recipe, name: str) -> SchemeSpec | None:
-    """The scheme that the recipe states for `name`; None where it is skipped. Later overrides win."""
+    """The scheme that the recipe states for `name`, None where it skips it; later overrides win."""
     spec: SchemeSpec | None = recipe.scheme
     for override in recipe.overrides:
         if override.covers(name):
@@ -109,7 +109,8 @@ def _refuse(fates: Sequence[Fate], checks: tuple[Check, ...]) -> None:
         what, _, hint = fault.partition("; try: ")
         more = [f.partition("; try: ")[0] for f in list(faults)[1:]]
         why = f"in {named}" + "".join(f"\nalso: {line}" for line in more)
-        raise RefusedError(what, why=why, hint=hint or "leave them out with an override `skip: true`")
+        leave_out = "leave them out with an override `skip: true`"
+        raise RefusedError(what, why=why, hint=hint or leave_out)
 
 
 def _group_fault(fate: Fate) -> str | None:

@@ -1,4 +1,4 @@
-"""What is wanted: method, scheme, format, calibration, exceptions and bars, before a model is known."""
+"""What is wanted, before a model is known: method, scheme, format, text, exceptions, bars."""
 
 import re
 from collections.abc import Mapping
@@ -24,8 +24,11 @@ class SchemeSpec:
 
     def resolve(self, automatic: int | None) -> Scheme:
         """The scheme with `auto` replaced by `automatic` (None: channel)."""
-        size = {"auto": automatic, "channel": None}.get(self.group_size, self.group_size)  # type: ignore[call-overload]  # a literal or an int
-        return Scheme(self.grid, self.bits, size, self.symmetric, self.activation, self.double_quant)
+        stated = None if self.group_size == "channel" else self.group_size
+        size = automatic if stated == "auto" else stated
+        return Scheme(
+            self.grid, self.bits, size, self.symmetric, self.activation, self.double_quant
+        )
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ class QTensor:
     """Codes, scales and zeros of one linear.
 
     codes: uint8 (out_features, in_features), unsigned: 0 .. 2**bits - 1 for every grid.
-    scales: (out_features, groups) in their storage dtype; NF4: fp32 (blocks,), the absmax of blocks of
-        `group_size` values of the row-major flattened weight.
+    scales: (out_features, groups) in their storage dtype; NF4: fp32 (blocks,), the absmax of blocks
+        of `group_size` values of the row-major flattened weight.
     zeros: uint8 (out_features, groups) in 1 .. 2**bits - 1, or None where symmetric (2**(bits-1)).
     nested: the 8-bit form of NF4's scales where the scheme says double_quant.
     """

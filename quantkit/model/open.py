@@ -51,6 +51,11 @@ class OpenModel:
     device: torch.device
 
     @property
+    def dtype_name(self) -> str:
+        """The model's own dtype as config files write it: "bfloat16", "float16", "float32"."""
+        return str(self.source_dtype).removeprefix("torch.")
+
+    @property
     def config(self) -> Any:
         """The transformers config."""
         return self.skeleton.model.config
@@ -72,7 +77,8 @@ class OpenModel:
             InputError: a tensor that the format needs is not in the checkpoint.
         """
         scheme = self.scheme(linear)
-        assert self.format is not None and scheme is not None
+        assert self.format is not None
+        assert scheme is not None
         facts = linear_facts(linear, self.skeleton.model.get_submodule(linear))
         tensors = {}
         for suffix in self.format.suffixes(scheme):
@@ -129,12 +135,10 @@ class OpenModel:
                     linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
         return block
 
-    def enter(
-        self, input_ids: torch.Tensor
-    ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    def enter(self, input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them."""
         size = max(1, TOKENS_PER_BATCH // input_ids.shape[1])
-        batches = [{"input_ids": ids} for ids in input_ids.to(self.device).split(size)]
+        batches = [{"input_ids": ids} for ids in torch.split(input_ids.to(self.device), size)]
         return embed(self.skeleton, self.load, batches)
 
     def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
@@ -240,3 +244,9 @@ def load_dense(model: OpenModel) -> "PreTrainedModel":
     for index in range(len(model.skeleton.blocks)):
         model.load_block(index)
     return network
+
+
+def context_length(model: OpenModel) -> int:
+    """The longest sequence that the model was made for, in tokens."""
+    config = model.config.get_text_config()
+    return int(getattr(config, "max_position_embeddings", None) or 1 << 30)

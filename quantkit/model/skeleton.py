@@ -87,7 +87,7 @@ def build_skeleton(config: Any, *, trust_remote_code: bool = False) -> Skeleton:
             why=str(error).splitlines()[0],
             hint="quantkit handles decoder models that transformers has as AutoModelForCausalLM",
         ) from error
-    model.eval().requires_grad_(False)
+    model.eval().requires_grad_(requires_grad=False)
     _fill_buffers(model)
     head = model.get_output_embeddings()
     name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
@@ -111,7 +111,7 @@ def _fill_buffers(model: "PreTrainedModel") -> None:
 
 def _block_list(model: nn.Module) -> str:
     """The path of the longest ModuleList of like modules."""
-    lists = {
+    lists: dict[str, nn.ModuleList] = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, nn.ModuleList)
@@ -133,12 +133,13 @@ def is_linear(module: nn.Module) -> bool:
 
 def is_transposed(module: nn.Module) -> bool:
     """Whether `module` keeps its weight as (in_features, out_features)."""
-    return type(module).__name__ == "Conv1D" and getattr(module, "weight", torch.empty(0)).ndim == 2
+    weight = getattr(module, "weight", None)
+    return type(module).__name__ == "Conv1D" and weight is not None and weight.ndim == 2
 
 
 def linear_facts(name: str, module: nn.Module, fused: tuple[str, ...] = ()) -> LinearFacts:
     """Shape and kind of a linear, without its numbers."""
-    shape = tuple(module.weight.shape)  # type: ignore[arg-type, union-attr]  # a Parameter
+    shape = tuple(module.weight.shape)  # type: ignore[arg-type]  # a Parameter
     transposed = is_transposed(module)
     out_features, in_features = reversed(shape) if transposed else shape
     bias = getattr(module, "bias", None) is not None

@@ -60,7 +60,7 @@ class ScalePair:
 
 @dataclass(frozen=True)
 class BlockStructure:
-    """One kind of block: its groups in call order, its scale pairs, and the linears never called."""
+    """One kind of block: groups in call order, scale pairs, and the linears never called."""
 
     groups: tuple[LinearGroup, ...]
     pairs: tuple[ScalePair, ...]
@@ -176,9 +176,9 @@ def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, C
         if name:
             handles.append(
                 module.register_forward_hook(
-                    lambda _, __, out, name=name: outputs.append((name, out))
-                    if isinstance(out, torch.Tensor)
-                    else None
+                    lambda _, __, out, name=name: (
+                        outputs.append((name, out)) if isinstance(out, torch.Tensor) else None
+                    )
                 )
             )
     try:
@@ -230,7 +230,7 @@ def _candidates(
     head_dim: int,
 ) -> Iterator[ScalePair]:
     """Producers that might be rescaled for the group: the norm before it, or an earlier linear."""
-    width = linear_facts("", block.get_submodule(names[0])).in_features
+    width = _width(block, names)
     for name, out in outputs:
         module = block.get_submodule(name)
         weight = getattr(module, "weight", None)
@@ -249,13 +249,16 @@ def _candidates(
             yield ScalePair(name, "linear", names, width // rows, head_dim)
 
 
+def _width(block: nn.Module, names: tuple[str, ...]) -> int:
+    return linear_facts("", block.get_submodule(names[0])).in_features
+
+
 def _exact(
     block: nn.Module, pair: ScalePair, run: Callable[[], torch.Tensor], reference: torch.Tensor
 ) -> bool:
-    producer = block.get_submodule(pair.producer)
-    rows = linear_facts("", producer).out_features if is_linear(producer) else producer.weight.numel()  # type: ignore[operator, union-attr]  # a Parameter
+    rows = pair.rows(torch.empty(_width(block, pair.consumers))).numel()
     generator = torch.Generator().manual_seed(2)
-    s = torch.rand(rows, generator=generator) * 1.5 + 0.5  # type: ignore[arg-type]  # an int
+    s = torch.rand(rows, generator=generator) * 1.5 + 0.5
     with _scaled(block, pair, s):
         change = (run() - reference).abs().max() / reference.abs().max()
     return bool(change <= TOLERANCE)
@@ -277,7 +280,7 @@ def _scaled(block: nn.Module, pair: ScalePair, s: torch.Tensor) -> Iterator[None
 
 def divide_producer(module: nn.Module, kind: str, s: torch.Tensor) -> None:
     """Divide the output channels of a norm or linear by `s`, in place."""
-    weight: torch.Tensor = module.weight.data  # type: ignore[assignment, union-attr]  # a Parameter
+    weight: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     if kind == "norm_offset":
         weight.copy_((1 + weight.float()) / s - 1)
     elif kind == "linear" and not (linear := linear_facts("", module)).transposed:
@@ -291,5 +294,5 @@ def divide_producer(module: nn.Module, kind: str, s: torch.Tensor) -> None:
 
 def multiply_columns(module: nn.Module, s: torch.Tensor) -> None:
     """Multiply the input channels of a linear by `s`, in place."""
-    weight: torch.Tensor = module.weight.data  # type: ignore[assignment, union-attr]  # a Parameter
+    weight: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     weight.copy_(weight.float() * (s[:, None] if linear_facts("", module).transposed else s))

@@ -80,7 +80,7 @@ def _run(
 
 
 class _Pause:
-    """Hooks on a group's linears: the first pauses each forward; all then take the changed input."""
+    """Hooks on a group's linears: the first pauses each forward, all take the changed input."""
 
     def __init__(self, state: BlockState, names: tuple[str, ...], mixes_tokens: bool) -> None:  # noqa: FBT001 - one caller
         self.collector = InputCollector(mixes_tokens=mixes_tokens)

@@ -1,4 +1,4 @@
-"""Quantize a prepared model into an artifact folder, and prove that the files say what was meant."""
+"""Quantize a prepared model into a folder, and prove that the files say what was meant."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import Job
 from quantkit.pipeline.prepare import Prepared
-from quantkit.pipeline.write import encoded, planned_tensors, sources, weight_hash
+from quantkit.pipeline.write import encoded, sources, weight_hash
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def model_facts(prepared: Prepared) -> ModelFacts:
         schemes=prepared.plan.schemes,
         skipped=prepared.plan.skipped,
         head=skeleton.head or None,
-        dtype=str(prepared.model.source_dtype).removeprefix("torch."),
+        dtype=prepared.model.dtype_name,
         block_prefix=skeleton.prefix,
         groups=tuple(dict.fromkeys(groups)),
     )

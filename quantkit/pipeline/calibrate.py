@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import Calibration, load_tokenizer, tokenize
-from quantkit.model.open import OpenModel
+from quantkit.model.open import context_length
 from quantkit.pipeline.prepare import Prepared
 
 
@@ -28,9 +28,3 @@ def calibrate(prepared: Prepared, *, trust_remote_code: bool = False) -> Calibra
     path = Path(wanted.text)
     label = path.name if path.exists() else wanted.text
     return replace(found, ledger=replace(found.ledger, source=label))
-
-
-def context_length(model: OpenModel) -> int:
-    """The longest sequence that the model was made for, in tokens."""
-    config = model.config.get_text_config()
-    return int(getattr(config, "max_position_embeddings", None) or 1 << 30)

@@ -94,13 +94,13 @@ def solve_group(
 
 def matrix(module: nn.Module) -> torch.Tensor:
     """The weight as fp32 (out_features, in_features)."""
-    weight: torch.Tensor = module.weight.data  # type: ignore[assignment, union-attr]  # a Parameter
+    weight: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     return (weight.T if is_transposed(module) else weight).float().contiguous()
 
 
 def place(module: nn.Module, weight: torch.Tensor) -> None:
     """Let `module` compute with the (out_features, in_features) `weight`, rounded once."""
-    data: torch.Tensor = module.weight.data  # type: ignore[assignment, union-attr]  # a Parameter
+    data: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     data.copy_(weight.T if is_transposed(module) else weight)
 
 
@@ -160,7 +160,7 @@ def _divide_norm(
     good = torch.isfinite(taken) & (taken > 0)
     new = torch.where(good, new, value)
     state.changed[name] = new
-    producer.weight.data.copy_(new)  # type: ignore[union-attr, operator]  # a Parameter
+    producer.weight.data.copy_(new)  # type: ignore[operator]  # a Parameter
     return torch.where(good, taken, torch.ones_like(taken))
 
 
@@ -171,7 +171,7 @@ def _divide_linear(state: BlockState, name: str, producer: nn.Module, s: torch.T
         source, value = state.source(f"{name}.weight")
         rows = s if is_transposed(producer) else s[:, None]
         state.changed[source] = (value.float() / rows).to(value.dtype)
-        producer.weight.data.copy_(state.changed[source])  # type: ignore[union-attr, operator]  # a Parameter
+        producer.weight.data.copy_(state.changed[source])  # type: ignore[operator]  # a Parameter
         return
     scales = (done.qtensor.scales.float() / s[:, None]).to(done.qtensor.scales.dtype)
     qtensor = replace(done.qtensor, scales=scales)

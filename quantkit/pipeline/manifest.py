@@ -1,13 +1,15 @@
 """The manifest of a finished artifact."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.files import sha256
 from quantkit.checkpoint.source import Source
+from quantkit.core import registry
+from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
 from quantkit.pipeline.build import Built
 from quantkit.pipeline.measure import Cost
@@ -38,7 +40,21 @@ def manifest_of(
         bytes=built.bytes,
         bits_per_weight=8 * built.bytes / weights,
         evaluation=evaluation,
+        engines=dict(_engines(prepared)),
         remarks=prepared.plan.remarks,
         environment=environment(),
         measured=asdict(cost),
     )
+
+
+def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
+    """Each known engine and why it does not load the artifact, None where it does."""
+    for name in registry.names("engines"):
+        engine: Engine = registry.load("engines", name, "ENGINE")
+        reasons = (
+            engine.refuses(prepared.format.name, fate.scheme, fate.linear)
+            for fate in prepared.plan.fates
+            if fate.scheme is not None
+        )
+        reason = next((r for r in reasons if r), None)
+        yield name, reason.partition("; try: ")[0] if reason else None

@@ -33,7 +33,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     """The plan for `model`; no tensor is read but a few bytes that tell the dtype.
 
     Raises:
-        InputError: an unknown method, format, engine or option, or an override that matches nothing.
+        InputError: unknown method, format, engine or option, or an override that matches nothing.
         RefusedError: model, method, format or a target engine cannot hold what the recipe asks.
     """
     method: Method = registry.load("methods", recipe.method, "METHOD")

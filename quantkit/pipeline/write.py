@@ -1,4 +1,4 @@
-"""From solved blocks to tensors on disk: what replaces what, and a ledger of every source tensor."""
+"""From solved blocks to tensors on disk: what replaces what, and in which order."""
 
 import hashlib
 import re
@@ -38,7 +38,7 @@ def planned_tensors(
             planned.append(TensorSpec(name, info.dtype, info.shape))
             continue
         blank = _blank(model, linear, schemes[linear])
-        encoded = output.encode(blank).items()
+        encoded = output.encode(blank, model.dtype_name).items()
         planned += [TensorSpec.like(_stem(name) + suffix, tensor) for suffix, tensor in encoded]
     return planned
 
@@ -79,7 +79,7 @@ def encoded(state: BlockState, output: Format) -> Iterator[tuple[str, torch.Tens
     for linear, solved in state.solved.items():
         weight = state.model.source_name(f"{linear}.weight")
         assert weight is not None, linear
-        for suffix, tensor in output.encode(solved.qtensor).items():
+        for suffix, tensor in output.encode(solved.qtensor, state.model.dtype_name).items():
             yield _stem(weight) + suffix, tensor
     quantized = {state.model.source_name(f"{linear}.weight") for linear in state.solved}
     for name, tensor in state.changed.items():
@@ -88,6 +88,6 @@ def encoded(state: BlockState, output: Format) -> Iterator[tuple[str, torch.Tens
 
 
 def weight_hash(qtensor: QTensor) -> str:
-    """sha256 of the dequantized weight (fp32, row-major): what is scored must be what is shipped."""
+    """sha256 of the fp32 dequantized weight: what is scored must be what is shipped."""
     weight = qtensor.dequantize().contiguous().cpu()
     return hashlib.sha256(weight.numpy().data).hexdigest()

@@ -35,9 +35,7 @@ def test_fp16_models_compute_in_fp32_on_the_cpu(tiny_checkpoint):
 
 def test_sharding_of_the_source_changes_no_bit(tiny_checkpoint):
     ids = torch.randint(0, 256, (2, 64), generator=torch.Generator().manual_seed(1))
-    one, five = (
-        open_model(tiny_checkpoint("llama", shards=n)).hidden_states(ids) for n in (1, 5)
-    )
+    one, five = (open_model(tiny_checkpoint("llama", shards=n)).hidden_states(ids) for n in (1, 5))
     assert torch.equal(one, five)
 
 
@@ -51,7 +49,7 @@ def test_a_model_loaded_whole_generates_as_transformers_does(tiny_checkpoint):
 
 
 def test_a_folder_that_is_no_model_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match="config.json"):
+    with pytest.raises(InputError, match=r"config\.json"):
         open_model(tmp_path)
 
 

@@ -3,7 +3,13 @@
 import torch
 import transformers
 
-from quantkit.model.skeleton import build_skeleton, is_linear, linear_facts, read_config, source_name
+from quantkit.model.skeleton import (
+    build_skeleton,
+    is_linear,
+    linear_facts,
+    read_config,
+    source_name,
+)
 
 
 def test_parameters_are_meta_and_buffers_are_those_of_a_loaded_model(tiny_checkpoint, family):
