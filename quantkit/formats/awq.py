@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts, stored_tensor
+from quantkit.core.format import Format, LinearFacts, ModelFacts, regex_covers, stored_tensor
 from quantkit.core.scheme import Scheme
 from quantkit.grid.packing import deinterleave, interleave, pack, unpack
 from quantkit.grid.qtensor import QTensor
@@ -81,7 +81,10 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
         )
     in_block = any(part.isdigit() for part in name.split("."))
     skipped = config.get("modules_to_not_convert") or ()
+    rules = [rule[2:] for rule in config.get("dynamic") or () if rule.startswith("-:")]
     if not in_block or any(f".{part}." in f".{name}." for part in skipped):
+        return None
+    if any(regex_covers(rule, name) for rule in rules):
         return None
     size = config.get("group_size", config.get("q_group_size"))
     if not isinstance(size, int) or not (size > 0 or size == -1):

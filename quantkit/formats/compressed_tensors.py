@@ -48,6 +48,9 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
             f"`{linear.name}` was quantized with group act-order",
             hint="a checkpoint with `actorder: weight` or none",
         )
+    stated = stored_tensor(tensors, linear, "weight_shape", "int64 int32", (2,))
+    if stated.tolist() != [outputs, inputs]:
+        raise InputError(f"`{linear.name}.weight_shape` is {stated.tolist()}, not the weight's")
     shape = (outputs, word_count(inputs, scheme.bits))
     packed = stored_tensor(tensors, linear, "weight_packed", "int32", shape)
     zeros = None

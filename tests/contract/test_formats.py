@@ -168,8 +168,7 @@ def test_damaged_tensors_are_named(
 ) -> None:
     scheme, linear = held(output)[0]
     tensors = output.encode(random_qtensor(scheme, linear.out_features, linear.in_features), "")
-    optional = {"g_idx", "weight_shape"}
-    for suffix in set(tensors) - optional:
+    for suffix in set(tensors) - {"g_idx"}:
         broken = dict(tensors)
         if damage == "missing":
             del broken[suffix]

@@ -173,6 +173,8 @@ def _write(source: Path, folder: Path, output: Format, artifact: Artifact) -> No
         weight = tensors.pop(_stored(f"{name}.weight", tensors)).float()
         weight = weight.T if linear.transposed else weight
         qtensor = round_to_nearest(weight, scheme, getattr(torch, artifact.dtype))
+        signs_differ = bool((qtensor.scales < 0).any()) and bool((qtensor.scales > 0).any())
+        assert signs_differ == (scheme.symmetric and scheme.grid == "int")
         for suffix, tensor in output.encode(qtensor, artifact.dtype).items():
             tensors[f"{name}.{suffix}"] = tensor.contiguous().clone()
         schemes[name] = scheme
