@@ -8,7 +8,7 @@ import torch
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format, LinearFacts, ModelFacts, regex_covers, stored_tensor
 from quantkit.core.scheme import Scheme
-from quantkit.grid.packing import deinterleave, interleave, pack, unpack
+from quantkit.grid.packing import pack_awq, unpack_awq
 from quantkit.grid.qtensor import QTensor
 
 BITS = 4
@@ -21,8 +21,8 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
     if zeros is None:
         zeros = torch.full_like(qtensor.scales, SYMMETRIC_ZERO, dtype=torch.uint8)
     return {
-        "qweight": pack(interleave(qtensor.codes).T, BITS),
-        "qzeros": pack(interleave(zeros).T, BITS),
+        "qweight": pack_awq(qtensor.codes),
+        "qzeros": pack_awq(zeros),
         "scales": qtensor.scales.T.contiguous(),
     }
 
@@ -35,13 +35,11 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     qzeros = stored_tensor(tensors, linear, "qzeros", "int32", (groups, outputs // 8))
     floats = "float16 bfloat16 float32"
     scales = stored_tensor(tensors, linear, "scales", floats, (groups, outputs))
-    codes = deinterleave(unpack(qweight, BITS, outputs).T)
-    zeros: torch.Tensor | None = deinterleave(unpack(qzeros, BITS, outputs).T)
-    if scheme.symmetric:
-        if zeros is not None and bool((zeros != SYMMETRIC_ZERO).any()):
-            raise InputError(f"`{linear.name}.qzeros` is not {SYMMETRIC_ZERO} throughout")
-        zeros = None
-    return QTensor(codes.contiguous(), scales.T.contiguous(), zeros, scheme)
+    zeros = unpack_awq(qzeros)
+    if scheme.symmetric and bool((zeros != SYMMETRIC_ZERO).any()):
+        raise InputError(f"`{linear.name}.qzeros` is not {SYMMETRIC_ZERO} throughout")
+    kept = None if scheme.symmetric else zeros
+    return QTensor(unpack_awq(qweight), scales.T.contiguous(), kept, scheme)
 
 
 def suffixes(_scheme: Scheme) -> tuple[str, ...]:

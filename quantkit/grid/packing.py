@@ -51,14 +51,22 @@ def word_count(size: int, bits: int) -> int:
     return -(-size * bits // 32)
 
 
-def interleave(codes: torch.Tensor) -> torch.Tensor:
-    """`codes` with each 8 of the first dimension in the order in which AWQ's words hold them."""
-    return _reorder(codes, AWQ_ORDER)
+def pack_awq(codes: torch.Tensor) -> torch.Tensor:
+    """4-bit `codes` (outputs, n) as int32 words (n, outputs / 8), outputs in AWQ_ORDER."""
+    eights = codes.view(-1, 8, codes.shape[1])
+    words = torch.zeros_like(eights[:, 0], dtype=torch.int32)
+    for i, output in enumerate(AWQ_ORDER):
+        words |= eights[:, output].int() << (4 * i)
+    return words.T.contiguous()
 
 
-def deinterleave(codes: torch.Tensor) -> torch.Tensor:
-    """The inverse of `interleave`."""
-    return _reorder(codes, tuple(AWQ_ORDER.index(i) for i in range(8)))
+def unpack_awq(words: torch.Tensor) -> torch.Tensor:
+    """The uint8 codes (outputs, n) that `pack_awq` made `words` of."""
+    rows = words.T.contiguous()
+    eights = rows.new_empty((rows.shape[0], 8, rows.shape[1]), dtype=torch.uint8)
+    for i, output in enumerate(AWQ_ORDER):
+        eights[:, output] = (rows >> (4 * i)) & 15
+    return eights.view(-1, rows.shape[1])
 
 
 def pack_nibbles(codes: torch.Tensor, *, high_first: bool) -> torch.Tensor:
@@ -89,8 +97,3 @@ def _pattern(bits: int) -> tuple[int, int]:
 def _merge(stream: torch.Tensor, piece: torch.Tensor) -> None:
     # At the end the stream may reach beyond the codes, or lack a byte for a code's empty half.
     stream[..., : piece.shape[-1]] |= piece[..., : stream.shape[-1]]
-
-
-def _reorder(codes: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    eights = codes.reshape(-1, 8, *codes.shape[1:])
-    return eights[:, torch.tensor(order, device=codes.device)].reshape(codes.shape)

@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.grid.packing import (
-    deinterleave,
-    interleave,
     pack,
+    pack_awq,
     pack_nibbles,
     unpack,
+    unpack_awq,
     unpack_nibbles,
     word_count,
 )
@@ -81,11 +81,19 @@ def test_words_that_engines_read(bits: int, codes: list[int], expected: torch.Te
     assert torch.equal(pack(torch.tensor(codes, dtype=torch.uint8), bits), expected)
 
 
+@given(eights=st.integers(1, 5), inputs=st.integers(1, 40), seed=st.integers(0, 9))
+@settings(deadline=None)
+def test_awq_words_come_back(eights: int, inputs: int, seed: int) -> None:
+    codes = codes_of(4, (8 * eights, inputs), seed)
+    packed = pack_awq(codes)
+    assert packed.shape == (inputs, eights)
+    assert torch.equal(unpack_awq(packed), codes)
+
+
 def test_awq_order() -> None:
-    columns = torch.arange(8, dtype=torch.uint8)
-    assert torch.equal(pack(interleave(columns), 4), words(0x75316420))
-    codes = codes_of(4, (24, 5))
-    assert torch.equal(deinterleave(interleave(codes)), codes)
+    assert torch.equal(
+        pack_awq(torch.arange(8, dtype=torch.uint8)[:, None]), words(0x75316420)[None]
+    )
 
 
 def test_nibbles() -> None:
