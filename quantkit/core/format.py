@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
@@ -113,6 +114,30 @@ class Format:
     parse: Callable[[Mapping[str, Any], str], Scheme | None]
     check: Callable[[Scheme, LinearFacts], str | None]
     matches: Callable[[Mapping[str, Any]], bool]
+
+
+Parse = Callable[[Mapping[str, Any], str], Scheme | None]
+
+
+def parser(parse: Parse) -> Parse:
+    """`parse` of a format, safe against config blocks from strangers.
+
+    Raises:
+        InputError: a field of the block is not of the kind that `parse` expects.
+    """
+
+    @wraps(parse)
+    def safely(config: Mapping[str, Any], name: str) -> Scheme | None:
+        try:
+            return parse(config, name)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"the quantization config does not say how `{name}` is quantized",
+                why=f"{type(error).__name__}: {error}",
+                hint="the config.json that belongs to these weights",
+            ) from error
+
+    return safely
 
 
 def stored_tensor(

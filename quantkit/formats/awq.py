@@ -6,7 +6,14 @@ from typing import Any
 import torch
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts, regex_covers, stored_tensor
+from quantkit.core.format import (
+    Format,
+    LinearFacts,
+    ModelFacts,
+    parser,
+    regex_covers,
+    stored_tensor,
+)
 from quantkit.core.scheme import Scheme
 from quantkit.grid.packing import pack_awq, unpack_awq
 from quantkit.grid.qtensor import QTensor
@@ -67,6 +74,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
     }
 
 
+@parser
 def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
     """The scheme of linear `name`, None if it is dense; AutoAWQ's old field names are known."""
     version = str(config.get("version") or config.get("format") or "gemm").lower()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts, stored_tensor
+from quantkit.core.format import Format, LinearFacts, ModelFacts, parser, stored_tensor
 from quantkit.core.scheme import Scheme
 from quantkit.grid.dynamic8 import NESTED_SIZE, dynamic_book, nested_scales
 from quantkit.grid.normal4 import NF4
@@ -90,6 +90,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
     }
 
 
+@parser
 def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
     """The scheme of linear `name`, None if it is dense; 64 is bitsandbytes' default block size."""
     kind = config.get("bnb_4bit_quant_type", "fp4")

@@ -8,7 +8,14 @@ import torch
 
 import quantkit
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts, regex_covers, stored_tensor
+from quantkit.core.format import (
+    Format,
+    LinearFacts,
+    ModelFacts,
+    parser,
+    regex_covers,
+    stored_tensor,
+)
 from quantkit.core.scheme import Scheme
 from quantkit.grid.packing import pack, unpack
 from quantkit.grid.qtensor import QTensor
@@ -103,6 +110,7 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
     return block
 
 
+@parser
 def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
     """The scheme of linear `name`, with GPTQModel's per-module overrides; None if it is dense."""
     stated = dict(config)

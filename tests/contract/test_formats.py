@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from quantkit.core import registry
-from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.format import Format, LinearFacts, ModelFacts
 from quantkit.core.scheme import Scheme
 from quantkit.grid.qtensor import QTensor
@@ -133,6 +135,36 @@ def test_the_config_block_tells_each_linear_its_scheme(output: Format) -> None:
                 assert scheme.grid == "nf4" or found == scheme
         assert output.parse(block, SKIPPED) is None
         assert output.parse(block, "lm_head") is None
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 9) | st.text("re:(.*-+", max_size=6),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("-:(", max_size=3), inner),
+    max_leaves=4,
+)
+
+
+fields = st.dictionaries(
+    st.sampled_from(["targets", "weights", "input_activations", "format"]), junk
+)
+
+
+@given(data=st.data())
+@settings(deadline=None)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_strangers_block_is_read_or_refused(name: str, data: st.DataObject) -> None:
+    output: Format = registry.load("formats", name, "FORMAT")
+    block = output.config(facts(held(output)[0][0]))
+    for key in data.draw(st.sets(st.sampled_from(sorted(block)), min_size=1)):
+        block[key] = data.draw(junk)
+    if "config_groups" in block and data.draw(st.booleans()):
+        group = {"targets": ["Linear"], "weights": {}} | {data.draw(st.text()): data.draw(junk)}
+        block["config_groups"] = {"group_0": group | data.draw(st.just({}) | fields)}
+    try:
+        found = output.parse(block, LINEARS[0])
+    except QuantkitError:
+        return
+    assert found is None or isinstance(found, Scheme)
 
 
 def test_a_block_is_claimed_by_one_format(output: Format) -> None:
