@@ -1,7 +1,5 @@
 """Conversations between a user and an assistant that has to remember, count, sort and explain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tools.embedded import exposition, instructions, lexicon, mathematics, records, source_code

@@ -1,7 +1,5 @@
 """Chance that gives the same text on every machine: one seeded stream and the ways to spend it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import TypeVar

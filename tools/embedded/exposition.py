@@ -1,7 +1,5 @@
 """Expository text: crafts and things of the real world, and invented towns with a dated history."""
 
-from __future__ import annotations
-
 from tools.embedded import lexicon
 from tools.embedded.dice import Dice, article, capital, listing
 from tools.embedded.lexicon import rows

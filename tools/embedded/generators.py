@@ -4,8 +4,6 @@ The text has structure that the two words before do not tell: names and figures 
 away, sums that are right, brackets that close, columns that agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count

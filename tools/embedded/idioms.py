@@ -1,7 +1,5 @@
 """Code templates about one record type: ``$record`` of ``$records``, its fields by name."""
 
-from __future__ import annotations
-
 PYTHON_CLASS = '''\
 @dataclass
 class $Type:

@@ -1,7 +1,5 @@
 """Step-by-step instructions: cooking, repairs, and work at the command line."""
 
-from __future__ import annotations
-
 from tools.embedded import lexicon
 from tools.embedded.dice import Dice, capital, listing
 from tools.embedded.lexicon import rows, words

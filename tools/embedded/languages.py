@@ -1,8 +1,6 @@
 """Short notes in twelve languages from templates whose slots need no agreement."""
 
 # ruff: noqa: RUF001 (letters of other languages are meant)
-from __future__ import annotations
-
 from tools.embedded import lexicon
 from tools.embedded.dice import Dice
 

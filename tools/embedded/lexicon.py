@@ -1,7 +1,5 @@
 """Words that the generators share, and names that they invent."""
 
-from __future__ import annotations
-
 from tools.embedded.dice import Dice
 
 

@@ -1,8 +1,6 @@
 """Mathematics with every step shown and every step right."""
 
 # ruff: noqa: RUF001 (the sign of multiplication is meant)
-from __future__ import annotations
-
 from fractions import Fraction
 from math import gcd
 

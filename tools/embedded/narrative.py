@@ -1,7 +1,5 @@
 """Stories in the past tense whose people, things, places, counts and days stay what they were."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from tools.embedded import lexicon
@@ -197,8 +195,8 @@ def _ending(world: World) -> None:
         "{goods} at the {other}]. [{He} held it up to the light.|{friend} laughed aloud.|Neither "
         "of them spoke.] [From that day on|Ever after|For many years], the {trade} [of {town} ]"
         "kept the {thing_noun} [in {his} pocket|above the door|close at hand], and when people "
-        "asked about it, {hero} {family} [told them about {friend}|only smiled|said it had been away "
-        "for a walk]."
+        "asked about it, {hero} {family} [told them about {friend}|only smiled|said it had been "
+        "away for a walk]."
     )
 
 

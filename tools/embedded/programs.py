@@ -1,7 +1,5 @@
 """Small programs drawn once as a tree and written in Python, JavaScript or C."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tools.embedded.dice import Dice

@@ -1,7 +1,5 @@
 """Tables in Markdown and CSV, JSON records and log lines, each consistent in itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

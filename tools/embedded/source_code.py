@@ -1,7 +1,5 @@
 """Source code: the drawn programs, and idioms of four languages around one record type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import Template

