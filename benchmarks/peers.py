@@ -1,0 +1,151 @@
+"""Quantizes a model with another tool, measures it, and leaves dense weights for score.py.
+
+    python peers.py --peer gptqmodel --model DIR --tokens IDS.npy --bits 4 --group-size 64 --out DIR
+
+Run it with the interpreter of that peer's own environment (README.md has the install lines).  The
+tool gets exactly the rows of IDS.npy, one sample each; embeddings and head stay as they are; all
+that is not in the job is the tool's default, unless ``--option key=value`` says otherwise.
+
+Three processes: this one only waits and measures; the first child is the whole quantization, from
+the interpreter's start to the artifact on disk; the second, unmeasured, dequantizes that artifact.
+OUT then holds ``artifact/``, ``dense.safetensors``, ``figures.json`` and ``log.txt``.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from measure import measure
+
+HERE = Path(__file__).parent
+METHODS = {
+    "gptqmodel": ("gptq", "awq", "rtn"),
+    "llmcompressor": ("gptq", "awq", "rtn", "smoothquant"),
+    "bitsandbytes": ("nf4",),
+}
+PACKAGES = (
+    "gptqmodel",
+    "llmcompressor",
+    "compressed-tensors",
+    "bitsandbytes",
+    "transformers",
+    "torch",
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One quantization: what goes in, the grid, and where the artifact goes."""
+
+    model: str
+    tokens: str
+    out: str
+    method: str
+    bits: int
+    group_size: int
+    symmetric: bool
+    options: dict = field(default_factory=dict)
+
+    @property
+    def artifact(self) -> str:
+        """Folder that the tool writes."""
+        return str(Path(self.out) / "artifact")
+
+
+def option(text: str) -> tuple[str, object]:
+    """``key=value`` with the value read as JSON, or as text where it is not JSON."""
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The command line, with the peer's first method as default."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer", choices=METHODS, required=True)
+    parser.add_argument("--model", required=True, help="folder of the original model")
+    parser.add_argument("--tokens", required=True, help="int64 .npy, [samples, length]")
+    parser.add_argument("--bits", type=int, default=4)
+    parser.add_argument("--group-size", type=int, default=64, help="-1: one group a row")
+    parser.add_argument("--asymmetric", action="store_true")
+    parser.add_argument("--method")
+    parser.add_argument("--out", required=True, help="folder for the results, new or empty")
+    parser.add_argument("--option", type=option, action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--stage", choices=["all", "quantize"], default="all", help=argparse.SUPPRESS
+    )
+    args = parser.parse_args(argv)
+    args.method = args.method or METHODS[args.peer][0]
+    if args.method not in METHODS[args.peer]:
+        parser.error(f"{args.peer} knows {', '.join(METHODS[args.peer])}, not {args.method}")
+    return args
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that decide a result."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Exit code: 0 when artifact, dense weights and figures are written."""
+    args = parse(argv)
+    job = Job(
+        args.model,
+        args.tokens,
+        args.out,
+        args.method,
+        args.bits,
+        args.group_size,
+        not args.asymmetric,
+        dict(args.option),
+    )
+    if args.stage == "quantize":
+        importlib.import_module(f"peer_{args.peer}").quantize(job)
+        return 0
+    out = Path(args.out)
+    if out.exists() and any(out.iterdir()):
+        raise SystemExit(f"{out} is not empty")
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ |= {
+        "OMP_NUM_THREADS": str(args.threads),
+        "HF_HUB_OFFLINE": "1",
+        "GPTQMODEL_CPU_WORKERS": str(max(2, args.threads)),
+    }
+    figures = measure([sys.executable, __file__, *argv, "--stage", "quantize"], out / "log.txt")
+    report = {
+        "peer": args.peer,
+        **asdict(job),
+        **figures,
+        "threads": args.threads,
+        "load_average": os.getloadavg()[0],
+        "versions": versions(),
+    }
+    artifact = Path(job.artifact)
+    if not figures["exit_code"]:
+        report["artifact_bytes"] = sum(f.stat().st_size for f in artifact.rglob("*.safetensors"))
+    (out / "figures.json").write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report))
+    if figures["exit_code"]:
+        return int(figures["exit_code"])
+    dense = [sys.executable, str(HERE / "dense.py"), job.artifact, str(out / "dense.safetensors")]
+    return int(measure(dense)["exit_code"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
