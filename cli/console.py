@@ -120,10 +120,13 @@ def duration(seconds: float) -> str:
 
 
 def with_error(value: float | None, error: float | None) -> str:
-    """`27.7 +- 1.2`, or `-` where nothing was measured."""
+    """`27.7 +- 1.2`, to two figures of the error, or `-` where nothing was measured."""
     if value is None:
         return "-"
-    return f"{value:.4g}" if error is None else f"{value:.4g} +- {error:.2g}"
+    if not error:
+        return f"{value:.4g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:.{decimals}f} +- {error:.{decimals}f}"
 
 
 def printable(text: str) -> str:

@@ -105,6 +105,9 @@ def test_sizes_have_three_figures(count: float, told: str) -> None:
 
 
 def test_a_figure_stands_with_its_error() -> None:
-    assert with_error(27.71234, 1.234) == "27.71 +- 1.2"
+    assert with_error(27.71234, 1.234) == "27.7 +- 1.2"
+    assert with_error(0.09126, 0.00312) == "0.0913 +- 0.0031"
+    assert with_error(5000.0, 123.0) == "5000 +- 123"
+    assert with_error(1.0, 0.0) == "1"
     assert with_error(27.71234, None) == "27.71"
     assert with_error(None, None) == "-"

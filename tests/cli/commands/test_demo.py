@@ -48,8 +48,8 @@ def test_rows_become_one_table_or_one_document(
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
         "recipe size bits/weight perplexity KL (nats) same top-1 time",
-        "original 11 MB 16.00 5 +- 0.11 - - 0.0 s",
-        "gptq W4 3.21 MB 4.53 5.1 +- 0.12 0.012 +- 0.001 95.1 % 3.2 s",
+        "original 11 MB 16.00 5.00 +- 0.11 - - 0.0 s",
+        "gptq W4 3.21 MB 4.53 5.10 +- 0.12 0.0120 +- 0.0010 95.1 % 3.2 s",
     ]
     assert json.loads(quantkit("demo", "--json")[1]) == ROWS
     assert seen["output"] is None
