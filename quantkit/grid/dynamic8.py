@@ -30,3 +30,15 @@ def nested_scales(nested: DoubleQuant) -> torch.Tensor:
     codes = nested.codes
     spread = nested.absmax.repeat_interleave(NESTED_SIZE)[: codes.numel()]
     return dynamic_book().to(codes.device)[codes.int()] * spread + nested.offset
+
+
+def nested_of(scales: torch.Tensor) -> DoubleQuant:
+    """8-bit codes of the scales' distances from their mean, per 256, as bitsandbytes makes them."""
+    offset = scales.mean()
+    blocks = torch.nn.functional.pad(scales - offset, (0, -scales.numel() % NESTED_SIZE))
+    blocks = blocks.view(-1, NESTED_SIZE)
+    absmax = blocks.abs().amax(1)
+    scaled = blocks * (1.0 / absmax.clamp(min=1e-38))[:, None]
+    book = dynamic_book().to(scales.device)
+    codes = torch.bucketize(scaled, (book[1:] + book[:-1]) / 2, out_int32=True)
+    return DoubleQuant(codes.flatten()[: scales.numel()].to(torch.uint8), absmax, offset)
