@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-BLOCK = 256
+BLOCK = 128
 
 
 def row_losses(error: torch.Tensor, hessian: torch.Tensor) -> torch.Tensor:

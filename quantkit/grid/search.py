@@ -10,7 +10,7 @@ from quantkit.grid.qtensor import QTensor
 
 PANEL = 1 << 18  # numbers handled at a time: 1 MB of fp32, what a core's cache holds
 SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}  # of the scale that spans a group, by bits
-SHRINKS = 7
+SHRINKS = 5
 REFITS = 2
 UNSEEN = 1e-4  # importance of a channel without inputs, of the mean channel's
 
