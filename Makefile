@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
+PIP := $(VENV)/$(PIP_INSTALL) -c constraints.txt
 
 # What the wheel is built from: a newer file means a new installation.
 SOURCES := pyproject.toml constraints.txt README.md LICENSE \
@@ -10,8 +11,9 @@ SOURCES := pyproject.toml constraints.txt README.md LICENSE \
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.testable
 
-# An engine is a module and a text file of pip requirements, both called NAME;
-# its tests run it with .engines/NAME/bin/python.
+# An engine is a module and a full list of pinned packages, both called NAME; its tests run it with
+# .engines/NAME/bin/python. The list goes in without dependencies, as the engines declare more than
+# loading on a CPU takes; torch comes first, as its dependencies differ from one index to the next.
 ENGINES := $(patsubst tests/engines/%.txt,.engines/%/.installed,$(wildcard tests/engines/*.txt))
 
 # Tests see the installed wheel, never the checkout; one thread each, as two of them run at a time.
@@ -78,6 +80,7 @@ $(TESTABLE): $(SOURCES) | $(BIN)/python
 .engines/%/.installed: tests/engines/%.txt
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(@D)/$(PIP_INSTALL) $$(grep ^torch== $<)
+	$(@D)/$(PIP_INSTALL) --no-deps -r $<
 	$(@D)/bin/python -c 'import $*'
 	touch $@
