@@ -1,6 +1,6 @@
 """One table of every method, bit width and format on one model, each scored against the original.
 
-    python benchmarks/table.py MODEL --calibration valid.txt --text test.txt -o table.json
+python benchmarks/table.py MODEL --calibration valid.txt --text test.txt -o table.json
 
 Each row is a run of the command line in a process of its own (its cost is measured there), scored
 here against one reference. The other formats that hold the same codes are encoded and decoded
@@ -9,23 +9,21 @@ again: their bytes are given only if their weights are equal, bit for bit.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core import registry
 from quantkit.core.format import Format
-from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import read_text
+from quantkit.eval.session import Reference, evaluate_models, read_reference
+from quantkit.eval.text import EvaluationText, read_text
 from quantkit.model.open import OpenModel, open_model
 from quantkit.model.skeleton import is_linear, linear_facts
-from quantkit.recipes.loader import build_recipe
-from quantkit.pipeline.prepare import prepare
 from quantkit.pipeline.write import planned_tensors
 
 SYMMETRIC = [
@@ -41,7 +39,7 @@ OWN = ("nf4", "nf4-double", "smoothquant")
 
 def main() -> None:
     """Run, score, print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--calibration", default="default")
     parser.add_argument("--text", default=None)
@@ -74,14 +72,20 @@ def runs() -> list[tuple[str, list[str]]]:
     return found + [(name, ["--recipe", name]) for name in OWN]
 
 
-def measure(args: argparse.Namespace, name: str, flags: list[str], text, reference) -> dict:  # type: ignore[no-untyped-def]
+def measure(
+    args: argparse.Namespace,
+    name: str,
+    flags: list[str],
+    text: EvaluationText,
+    reference: Reference,
+) -> dict[str, Any]:
     """One run and its scores."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         command = [sys.executable, "-m", "quantkit", "quantize", str(args.model), "-o", str(out)]
         command += [*flags, "--calibration", args.calibration, "--samples", str(args.samples)]
         command += ["--sequence-length", "512", "--no-eval", "--json", "--quiet"]
-        done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
         if done.returncode:
             return {"name": name, "error": done.stdout + done.stderr}
         result = json.loads(done.stdout)
@@ -90,14 +94,15 @@ def measure(args: argparse.Namespace, name: str, flags: list[str], text, referen
         row = {"name": name, "recipe": result["recipe"], "bytes": result["bytes"]}
         for key in ("bits_per_weight", "seconds", "cpu_seconds", "peak_rss_bytes"):
             row[key] = result[key]
-        row["formats"] = formats(args.model, artifact, result)
+        row["formats"] = formats(args.model, artifact)
         return row | {key: scores[key] for key in ("perplexity", "kl", "top1_agreement", "tokens")}
 
 
-def formats(model: Path, artifact: OpenModel, result: dict) -> dict[str, int]:  # type: ignore[type-arg]
+def formats(model: Path, artifact: OpenModel) -> dict[str, int]:
     """Bytes in every format that holds these codes, decoded to the very same weights."""
     source, found = open_model(model), {}
-    names = [n for n, m in source.skeleton.model.named_modules() if is_linear(m) and artifact.scheme(n)]
+    modules = source.skeleton.model.named_modules()
+    names = [n for n, m in modules if is_linear(m) and artifact.scheme(n)]
     schemes = {n: artifact.qtensor(n).scheme for n in names}
     for key in registry.names("formats"):
         output: Format = registry.load("formats", key, "FORMAT")
@@ -113,7 +118,7 @@ def formats(model: Path, artifact: OpenModel, result: dict) -> dict[str, int]:  
     return found
 
 
-def line(row: dict) -> str:  # type: ignore[type-arg]
+def line(row: dict[str, Any]) -> str:
     """A row of the Markdown table."""
     if "error" in row:
         return f"| {row['name']} | failed: {row['error'][:200]} |"
