@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,27 +94,23 @@ def test_every_family_runs_and_stays_near_the_original(tiny_checkpoint, tmp_path
     assert change.norm() > 0
 
 
-def test_same_inputs_same_bytes_for_threads_shards_and_hash_seed(tiny_checkpoint, tmp_path):
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_same_inputs_same_bytes_for_threads_shards_and_hash_seed(tiny_checkpoint, tmp_path, method):
     script = (
         "import sys, torch, quantkit; torch.set_num_threads(int(sys.argv[3]));"
         "r = quantkit.build_recipe(None, method=sys.argv[4], samples=4, sequence_length=64);"
         "quantkit.quantize(sys.argv[1], sys.argv[2], recipe=r, evaluate=False)"
     )
-    for method in ("gptq", "awq"):
-        found = []
-        for run, (threads, shards) in enumerate([(1, 1), (2, 1), (2, 5)]):
-            folder = tiny_checkpoint("llama", dtype="bfloat16", shards=shards)
-            out = tmp_path / f"{method}-{run}"
-            command = [sys.executable, "-c", script, str(folder), str(out), str(threads), method]
-            subprocess.run(command, check=True, env={**_environment(), "PYTHONHASHSEED": str(run)})
-            found.append(hashes(out))
-        assert found[0] == found[1] == found[2]
-
-
-def _environment():
-    import os
-
-    return dict(os.environ)
+    found = []
+    for run, (threads, shards) in enumerate([(1, 1), (2, 1), (2, 5)]):
+        source = tiny_checkpoint("llama", dtype="bfloat16", shards=shards)
+        folder = shutil.copytree(source, tmp_path / str(run) / "model")  # cards name the folder
+        out = tmp_path / str(run) / "out"
+        command = [sys.executable, "-c", script, str(folder), str(out), str(threads), method]
+        environment = {**os.environ, "PYTHONHASHSEED": str(run)}
+        subprocess.run(command, check=True, env=environment)
+        found.append(hashes(out))
+    assert found[0] == found[1] == found[2]
 
 
 def test_awq_and_smoothquant_scales_fold_without_a_change_of_the_function(
