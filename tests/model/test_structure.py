@@ -1,10 +1,13 @@
 """The structure that tracing finds, for every family without a word about it."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
 from quantkit.model.skeleton import build_skeleton, read_config
-from quantkit.model.structure import ScalePair, trace_structure
+from quantkit.model.structure import BlockStructure, ScalePair, trace_structure
 
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 LLAMA_LIKE = [QKV, ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)]
@@ -12,22 +15,22 @@ GPT2 = [("attn.c_attn",), ("attn.c_proj",), ("mlp.c_fc",), ("mlp.c_proj",)]
 
 
 @pytest.fixture
-def kind(tiny_checkpoint, family):
+def kind(tiny_checkpoint: Callable[..., Path], family: str) -> BlockStructure:
     structure = trace_structure(build_skeleton(read_config(tiny_checkpoint(family))))
     assert structure.blocks == (0, 0)
     return structure.of(0)
 
 
-def test_groups_are_the_linears_that_read_one_tensor(kind, family):
+def test_groups_are_the_linears_that_read_one_tensor(kind: BlockStructure, family: str) -> None:
     assert [g.names for g in kind.groups] == (GPT2 if family == "gpt2" else LLAMA_LIKE)
     assert kind.idle == ()
 
 
-def test_only_keys_and_values_mix_tokens(kind):
+def test_only_keys_and_values_mix_tokens(kind: BlockStructure) -> None:
     assert [g.mixes_tokens for g in kind.groups] == [True, False, False, False]
 
 
-def test_pairs_are_those_that_can_be_folded_exactly(kind, family):
+def test_pairs_are_those_that_can_be_folded_exactly(kind: BlockStructure, family: str) -> None:
     found = {p.consumers[0].rsplit(".", 1)[-1]: (p.producer, p.kind) for p in kind.pairs}
     if family == "gpt2":  # gelu is not homogeneous, and c_attn holds q and k beside v
         assert found == {"c_attn": ("ln_1", "norm"), "c_fc": ("ln_2", "norm")}
@@ -39,7 +42,7 @@ def test_pairs_are_those_that_can_be_folded_exactly(kind, family):
     assert found["down_proj"] == ("mlp.up_proj", "linear")
 
 
-def test_grouped_queries_share_the_rows_of_a_value_head():
+def test_grouped_queries_share_the_rows_of_a_value_head() -> None:
     pair = ScalePair("v", "linear", ("o",), repeat=2, run=2)
     rows = torch.tensor([1.0, 2.0, 3.0, 4.0])
     columns = pair.columns(rows)
@@ -47,8 +50,10 @@ def test_grouped_queries_share_the_rows_of_a_value_head():
     assert pair.rows(columns).tolist() == rows.tolist()
 
 
-def test_blocks_of_another_shape_are_another_kind(tiny_checkpoint):
+def test_blocks_of_another_shape_are_another_kind(tiny_checkpoint: Callable[..., Path]) -> None:
     skeleton = build_skeleton(read_config(tiny_checkpoint("llama", num_hidden_layers=3)))
-    skeleton.blocks[1].mlp.up_proj.bias = torch.nn.Parameter(torch.empty(256, device="meta"))
+    skeleton.blocks[1].get_submodule("mlp.up_proj").bias = torch.nn.Parameter(
+        torch.empty(256, device="meta")
+    )
     structure = trace_structure(skeleton)
     assert structure.blocks == (0, 1, 0)

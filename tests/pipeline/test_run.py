@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,8 +23,8 @@ from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import Job
 from quantkit.pipeline.prepare import prepare
 
-QUICK = {"samples": 4, "sequence_length": 64}
-RECIPES = {
+QUICK: dict[str, Any] = {"samples": 4, "sequence_length": 64}
+RECIPES: dict[str, dict[str, Any]] = {
     "rtn": {"method": "rtn"},
     "gptq": {"method": "gptq"},
     "gptq-3": {"method": "gptq", "bits": 3},
@@ -36,13 +38,13 @@ RECIPES = {
 }
 
 
-def recipe(name: str, **changes):
+def recipe(name: str, **changes: Any) -> quantkit.Recipe:
     return quantkit.build_recipe(None, **(RECIPES[name] | QUICK | changes))
 
 
 @pytest.fixture(params=sorted(RECIPES))
-def name(request):
-    return request.param
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -57,8 +59,8 @@ def hashes(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_the_written_file_decodes_to_the_weights_the_run_went_on_with(
-    tiny_checkpoint, tmp_path, name, dtype
-):
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, name: str, dtype: str
+) -> None:
     folder = tiny_checkpoint("llama", dtype=dtype)
     result = quantize(str(folder), tmp_path / "out", recipe=recipe(name), evaluate=False)
     prepared = prepare(open_model(folder), recipe(name))
@@ -79,7 +81,9 @@ def test_the_written_file_decodes_to_the_weights_the_run_went_on_with(
     assert seen == len(result.modules) == 14
 
 
-def test_every_family_runs_and_stays_near_the_original(tiny_checkpoint, tmp_path, family):
+def test_every_family_runs_and_stays_near_the_original(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, family: str
+) -> None:
     folder = tiny_checkpoint(family, dtype="bfloat16")
     quantize(
         str(folder),
@@ -95,7 +99,9 @@ def test_every_family_runs_and_stays_near_the_original(tiny_checkpoint, tmp_path
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq"])
-def test_same_inputs_same_bytes_for_threads_shards_and_hash_seed(tiny_checkpoint, tmp_path, method):
+def test_same_inputs_same_bytes_for_threads_shards_and_hash_seed(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, method: str
+) -> None:
     script = (
         "import sys, torch, quantkit; torch.set_num_threads(int(sys.argv[3]));"
         "r = quantkit.build_recipe(None, method=sys.argv[4], samples=4, sequence_length=64);"
@@ -114,8 +120,8 @@ def test_same_inputs_same_bytes_for_threads_shards_and_hash_seed(tiny_checkpoint
 
 
 def test_awq_and_smoothquant_scales_fold_without_a_change_of_the_function(
-    tiny_checkpoint, tmp_path, family
-):
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, family: str
+) -> None:
     """With 8 bits per weight and folded scales the output is that of plain rounding, nearly."""
     if family == "gpt2":
         pytest.skip("no format that holds Conv1D takes W8A8")
@@ -135,7 +141,9 @@ def test_awq_and_smoothquant_scales_fold_without_a_change_of_the_function(
     assert drift < 0.05
 
 
-def test_the_ledger_names_every_source_tensor_once(tiny_checkpoint, tmp_path):
+def test_the_ledger_names_every_source_tensor_once(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = tiny_checkpoint("qwen2", dtype="bfloat16")
     quantize(str(folder), tmp_path / "out", recipe=recipe("awq"), evaluate=False)
     manifest = json.loads((tmp_path / "out" / "quantkit.json").read_text())
@@ -143,7 +151,9 @@ def test_the_ledger_names_every_source_tensor_once(tiny_checkpoint, tmp_path):
     assert set(manifest["tensors"].values()) == {"quantized", "rescaled", "copied"}
 
 
-def test_overrides_leave_modules_as_they_are(tiny_checkpoint, tmp_path):
+def test_overrides_leave_modules_as_they_are(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = tiny_checkpoint("llama", dtype="bfloat16")
     settings = ['overrides=[{match: "*.down_proj", skip: true}]']
     quantize(
@@ -170,8 +180,13 @@ def test_overrides_leave_modules_as_they_are(tiny_checkpoint, tmp_path):
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(
-    tiny_checkpoint, tmp_path, changes, error, code, tried
-):
+    tiny_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    changes: dict[str, Any],
+    error: type[QuantkitError],
+    code: int,
+    tried: str,
+) -> None:
     folder = tiny_checkpoint("llama", dtype="bfloat16")
     with pytest.raises(error) as caught:
         quantize(str(folder), tmp_path / "out", recipe=quantkit.build_recipe(None, **changes))
@@ -180,7 +195,9 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_nan_in_a_weight_is_named_and_nothing_is_left(tiny_checkpoint, tmp_path):
+def test_nan_in_a_weight_is_named_and_nothing_is_left(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     from safetensors.torch import load_file, save_file
 
     folder = tiny_checkpoint("llama", dtype="bfloat16", private=True)
@@ -192,7 +209,9 @@ def test_nan_in_a_weight_is_named_and_nothing_is_left(tiny_checkpoint, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_existing_output_is_left_alone(tiny_checkpoint, tmp_path):
+def test_an_existing_output_is_left_alone(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "file").write_text("mine")
     with pytest.raises(QuantkitError) as caught:
