@@ -118,7 +118,15 @@ def _checks(
             f"try: one of {legal}"
         )
 
+    def format_check(scheme: Scheme, linear: LinearFacts) -> str | None:
+        fault = output.check(scheme, linear)
+        if fault is None or "; try: " in fault:
+            return fault
+        others = (registry.load("formats", name, "FORMAT") for name in registry.names("formats"))
+        holding = [other.name for other in others if other.check(scheme, linear) is None]
+        return f"{fault}; try: --format {' or '.join(holding)}" if holding else fault
+
     def engine_check(engine: Engine) -> Callable[[Scheme, LinearFacts], str | None]:
         return lambda scheme, linear: engine.refuses(output.name, scheme, linear)
 
-    return [method_check, output.check, *(engine_check(engine) for engine in engines)]
+    return [method_check, format_check, *(engine_check(engine) for engine in engines)]
