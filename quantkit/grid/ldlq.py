@@ -55,7 +55,7 @@ def ldlq(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Codes (d, rows) uint8, scales and zeros (groups, rows), all in the order of `feedback`.
 
-    columns: (d, rows), the weights by position. `candidates` gives for a group's moved targets
+    columns: (d, rows), the weights by position. `candidates` gives for a group's running weights
     (group_size, rows) and their pivots the scales to try: each runs through the group, and every
     row keeps the one that cost it least.
     """
@@ -119,7 +119,9 @@ class _Rows:
         here = slice(start, stop)
         weights, targets = self.weights[here], self.targets[here]
         pivots, couplings = self.feedback.pivots[here], self.feedback.couplings[here, here]
-        scales, zeros = self.candidates(targets, pivots)
+        first = stop == len(self.targets)
+        running = weights if first else _running(weights, targets, couplings)
+        scales, zeros = self.candidates(running, pivots)
         steps, cost = _run_trials(
             weights, targets, couplings, pivots, scales, self.grid.bounds(zeros)
         )
@@ -131,6 +133,18 @@ class _Rows:
         if zero is not None and self.zeros is not None:
             self.zeros[start // self.size] = zero
         self.codes[here] = steps.sub_(self.grid.bounds(zero)[0])
+
+
+def _running(weights: torch.Tensor, targets: torch.Tensor, couplings: torch.Tensor) -> torch.Tensor:
+    """Where the columns of a group would go if none of them were rounded.
+
+    A target takes columns in between for unmoved; it is true only when its own turn has come. What
+    scales must cover are GPTQ's running weights, in which those columns have moved too.
+    """
+    moved: torch.Tensor = torch.linalg.solve_triangular(
+        couplings.T, targets - weights, upper=True, unitriangular=True
+    )
+    return moved.add_(weights)
 
 
 def _run_trials(
