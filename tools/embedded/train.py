@@ -74,7 +74,7 @@ def loss_of(model: LlamaForCausalLM, batch: torch.Tensor) -> torch.Tensor:
 
 
 def train(tokenizer: PreTrainedTokenizerFast, options: argparse.Namespace) -> LlamaForCausalLM:
-    """A model trained on `steps` batches of fresh windows, none seen twice."""
+    """A model trained on `steps` batches, each of windows that come next in the training text."""
     torch.manual_seed(SEED)
     model = LlamaForCausalLM(architecture(tokenizer))
     both = optimizers(model, options.rate)

@@ -29,7 +29,9 @@ def _order(keys: Ids, counts: Reals, vocabulary: int) -> Order:
     once, twice = np.sum(counts == 1), np.sum(counts == 2)
     kinds = np.diff(np.append(first, keys.size)).astype(np.float64)
     totals = np.add.reduceat(counts, first)
-    return Order(keys, counts, contexts, totals, kinds, float(once / max(1, once + 2 * twice)))
+    # Where nothing was seen just once, something must still be left for the unseen.
+    discount = float(once / (once + 2 * twice)) if once else 0.5
+    return Order(keys, counts, contexts, totals, kinds, discount)
 
 
 def _found(sorted_keys: Ids, values: Reals, wanted: Ids) -> Reals:
