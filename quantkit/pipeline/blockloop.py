@@ -20,6 +20,7 @@ from quantkit.model.open import OpenModel, drop
 from quantkit.model.structure import Structure
 from quantkit.model.walk import BlockInputs
 from quantkit.pipeline.groups import BlockState, InputChange, Job, solve_group
+from quantkit.pipeline.memory import give_back
 from quantkit.stats.hessian import InputCollector
 
 
@@ -54,6 +55,7 @@ def quantize_blocks(
                 else:
                     _solve_blindly(state, job)
             drop(block)
+            give_back()
             left = (monotonic() - started) / (index + 1) * (count - index - 1)
             report(Progress("quantize", index + 1, count, state.summary(), left))
             yield state
