@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -212,13 +213,13 @@ def check_output(output: Path) -> None:
         raise InputError(
             f"`{output}` exists and is not empty",
             why="nothing is ever written over",
-            hint=f"another -o, or remove `{output}` first",
+            hint="another -o",
         )
     if not output.parent.is_dir():
         raise InputError(
             f"`{output.parent}` is not a folder",
             why=f"`{output.name}` would be made in it",
-            hint=f"mkdir -p {output.parent}",
+            hint=f"mkdir -p {shlex.quote(str(output.parent))}",
         )
 
 

@@ -92,35 +92,39 @@ def _every_pattern_matches(overrides: Iterable[Override], linears: Sequence[Line
 
 def _refuse(fates: Sequence[Fate], checks: tuple[Check, ...]) -> None:
     faults: dict[str, list[str]] = {}
-    for fate in fates:
-        if fate.scheme is None:
+    quantized = [(fate.scheme, fate.linear) for fate in fates if fate.scheme is not None]
+    legal = _legal_group_sizes([linear for _, linear in quantized])
+    for scheme, linear in quantized:
+        if misfit := _group_fault(scheme, linear, legal):  # a format would only say it again
+            faults.setdefault(misfit, []).append(linear.name)
             continue
-        for fault in (_group_fault(fate), *(c(fate.scheme, fate.linear) for c in checks)):
-            if fault:
-                faults.setdefault(fault, []).append(fate.linear.name)
+        for fault in filter(None, (check(scheme, linear) for check in checks)):
+            faults.setdefault(fault, []).append(linear.name)
     by_name = {fate.linear.name: fate for fate in fates}
     for fate in fates:
         if any(by_name[other].scheme != fate.scheme for other in fate.linear.fused):
             fault = "linears that read the same input must share one scheme (engines fuse them)"
             faults.setdefault(fault, []).append(fate.linear.name)
     if faults:
-        fault, where = next(iter(faults.items()))
-        named = ", ".join(where[:3]) + (f" and {len(where) - 3} more" if len(where) > 3 else "")
-        what, _, hint = fault.partition("; try: ")
-        more = [f.partition("; try: ")[0] for f in list(faults)[1:]]
-        why = f"in {named}" + "".join(f"\nalso: {line}" for line in more)
+        (what, _, hint), *more = (fault.partition("; try: ") for fault in faults)
+        where, *places = (_named(names) for names in faults.values())
+        also = [f"\nalso: {m[0]}, in {place}" for m, place in zip(more, places, strict=True)]
         leave_out = "leave them out with an override `skip: true`"
-        raise RefusedError(what, why=why, hint=hint or leave_out)
+        raise RefusedError(what, why=f"in {where}" + "".join(also), hint=hint or leave_out)
 
 
-def _group_fault(fate: Fate) -> str | None:
-    scheme, linear = fate.scheme, fate.linear
-    if scheme is None or scheme.grid == "nf4" or scheme.group_size is None:
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _group_fault(scheme: Scheme, linear: LinearFacts, legal: str) -> str | None:
+    if scheme.grid == "nf4" or not scheme.group_size or linear.in_features % scheme.group_size == 0:
         return None
-    if linear.in_features % scheme.group_size == 0:
-        return None
-    legal = [str(g) for g in GROUP_SIZES if linear.in_features % g == 0]
-    return (
-        f"group size {scheme.group_size} does not divide {linear.in_features} inputs; "
-        f"try: --group-size {' or '.join([*legal, 'channel'])}"
-    )
+    fault = f"group size {scheme.group_size} does not divide {linear.in_features} inputs"
+    return f"{fault}; try: --group-size {legal}"
+
+
+def _legal_group_sizes(linears: Sequence[LinearFacts]) -> str:
+    """What divides every width, `channel` last."""
+    sizes = [g for g in GROUP_SIZES if all(linear.in_features % g == 0 for linear in linears)]
+    return " or ".join([*map(str, sizes), "channel"])
