@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# a machine may be busy with other things: slowness alone is no failure
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

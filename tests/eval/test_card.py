@@ -51,10 +51,9 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "remarks": ("group size 64: the largest that divides every quantized width",),
         "environment": {"torch": "2.13.0"},
         "measured": {},
+        "engines": {},
     }
-    engines = changes.pop("engines", None)
-    written = Manifest(**fields | changes).to_dict()
-    return written | {"engines": engines} if engines else written
+    return Manifest(**fields | changes).to_dict()
 
 
 def front_matter(card: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Peak memory does not grow with depth."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -48,10 +47,10 @@ for i in range(blocks):
 """
 
 RUN = """
-import json, sys, quantkit
+import sys, quantkit
 r = quantkit.build_recipe(None, method="gptq", samples=4, sequence_length=64)
 found = quantkit.quantize(sys.argv[1], sys.argv[2], recipe=r, evaluate=False)
-print(json.dumps({"peak": found.cost.peak_rss_bytes, "bytes": found.bytes}))
+print(found.cost.peak_rss_bytes)
 """
 
 
@@ -64,8 +63,7 @@ def test_peak_memory_of_8_and_32_equal_blocks_is_the_same(tmp_path: Path) -> Non
         done = subprocess.run(
             [sys.executable, "-c", RUN, model, out], check=True, capture_output=True, text=True
         )
-        found = json.loads(done.stdout.splitlines()[-1])
-        peaks.append(found["peak"])
-        sizes.append(found["bytes"])
-    assert sizes[1] - sizes[0] > 0.08 * peaks[0], "the models are too small to tell"
+        peaks.append(int(done.stdout.splitlines()[-1]))
+        sizes.append(sum(file.stat().st_size for file in Path(model).glob("*.safetensors")))
+    assert sizes[1] - sizes[0] > 0.2 * peaks[0], "the models are too small to tell"
     assert peaks[1] < 1.1 * peaks[0]
