@@ -266,9 +266,7 @@ def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
     if kind == "fault":
         return context["message"], context["hint"]
     if kind == "extra_forbidden":
-        loc = error["loc"]
-        fields = (_BLOCKS[str(loc[0])] if len(loc) > 1 else shape).model_fields
-        return "unknown key", did_you_mean(str(loc[-1]), tuple(fields))
+        return "unknown key", _near(shape, *map(str, error["loc"]))
     if kind == "missing":
         return "is missing", ""
     if kind == "literal_error":
@@ -276,6 +274,17 @@ def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
         return f"expected {legal}, not {given}", legal.replace("'", "")
     message = error["msg"].removeprefix("Input should be ")
     return f"expected {message[:1].lower()}{message[1:]}, not {given}", ""
+
+
+def _near(shape: type[BaseModel], *path: str) -> str:
+    """The key that may have been meant by the last of `path`."""
+    *way, key = path
+    if way:
+        return did_you_mean(key, tuple(_BLOCKS[way[0]].model_fields))
+    for block in ("scheme", "calibration"):
+        if key in _BLOCKS[block].model_fields:
+            return f"{block}.{key}"
+    return did_you_mean(key, (*shape.model_fields, f"options.{key}"))
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Quantize a model into a folder that engines load."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,7 +184,7 @@ def result_text(result: "QuantizeResult") -> str:
         f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
         f"{duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
         f"at most {size(cost.peak_rss_bytes)} of memory",
-        f'next: quantkit generate {result.output} "Once upon a time"',
+        f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
     ]
     return "\n".join(lines)
 

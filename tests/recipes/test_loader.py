@@ -159,6 +159,8 @@ def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
         ({"group_size": "x"}, "--group-size: scheme.group_size: expected", "128, 64 or 32"),
         ({"samples": 0}, "--samples: calibration.samples: expected", None),
         ({"settings": ["scheme.bit=4"]}, "--set scheme.bit: scheme.bit: unknown key", "bits"),
+        ({"settings": ["bits=4"]}, "--set bits: bits: unknown key", "scheme.bits"),
+        ({"settings": ["damp=0.1"]}, "--set damp: damp: unknown key", "options.damp"),
         ({"settings": ["damp"]}, "--set damp: a key and a value", "--set options.damp=0.05"),
         ({"settings": ["a..b=1"]}, "--set a..b=1: a key and a value", "--set options.damp=0.05"),
         ({"settings": ["scheme=3"]}, "--set scheme: scheme: expected", None),
