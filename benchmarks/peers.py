@@ -8,7 +8,8 @@ that is not in the job is the tool's default, unless ``--option key=value`` says
 
 Three processes: this one only waits and measures; the first child is the whole quantization, from
 the interpreter's start to the artifact on disk; the second, unmeasured, dequantizes that artifact.
-OUT then holds ``artifact/``, ``dense.safetensors``, ``figures.json`` and ``log.txt``.
+OUT then holds ``artifact/``, ``dense.safetensors``, ``figures.json``, ``log.txt`` and what else the
+tool drops where it runs.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from measure import measure
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 METHODS = {
     "gptqmodel": ("gptq", "awq", "rtn"),
     "llmcompressor": ("gptq", "awq", "rtn", "smoothquant"),
@@ -68,17 +69,28 @@ def option(text: str) -> tuple[str, object]:
         return key, value
 
 
+def absolute(text: str) -> str:
+    """The path from the root, as the tool runs in another folder."""
+    return str(Path(text).resolve())
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line, with the peer's first method as default."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", choices=METHODS, required=True)
-    parser.add_argument("--model", required=True, help="folder of the original model")
-    parser.add_argument("--tokens", required=True, help="int64 .npy, [samples, length]")
+    parser.add_argument(
+        "--model", type=absolute, required=True, help="folder of the original model"
+    )
+    parser.add_argument(
+        "--tokens", type=absolute, required=True, help="int64 .npy, [samples, length]"
+    )
     parser.add_argument("--bits", type=int, default=4)
     parser.add_argument("--group-size", type=int, default=64, help="-1: one group a row")
     parser.add_argument("--asymmetric", action="store_true")
     parser.add_argument("--method")
-    parser.add_argument("--out", required=True, help="folder for the results, new or empty")
+    parser.add_argument(
+        "--out", type=absolute, required=True, help="folder for the results, new or empty"
+    )
     parser.add_argument("--option", type=option, action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
@@ -116,6 +128,7 @@ def main(argv: list[str]) -> int:
         dict(args.option),
     )
     if args.stage == "quantize":
+        os.chdir(job.out)  # some tools leave logs and caches where they are started
         importlib.import_module(f"peer_{args.peer}").quantize(job)
         return 0
     out = Path(args.out)
@@ -127,7 +140,9 @@ def main(argv: list[str]) -> int:
         "HF_HUB_OFFLINE": "1",
         "GPTQMODEL_CPU_WORKERS": str(max(2, args.threads)),
     }
-    figures = measure([sys.executable, __file__, *argv, "--stage", "quantize"], out / "log.txt")
+    figures = measure(
+        [sys.executable, str(HERE / "peers.py"), *argv, "--stage", "quantize"], out / "log.txt"
+    )
     report = {
         "peer": args.peer,
         **asdict(job),
