@@ -1,18 +1,15 @@
-"""Scales of least weighted error, and the nearest codes under them."""
+"""Scales of least weighted error."""
 
 from __future__ import annotations
 
 import torch
 
-from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid, snap
-from quantkit.grid.qtensor import QTensor
 
 PANEL = 1 << 18  # numbers handled at a time: 1 MB of fp32, what a core's cache holds
 SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}  # of the scale that spans a group, by bits
 SHRINKS = 5
 REFITS = 2
-UNSEEN = 1e-4  # importance of a channel without inputs, of the mean channel's
 
 
 def search_scales(
@@ -76,58 +73,3 @@ class _ScaleSearch:
         power = self.importance @ torch.mul(steps, steps, out=self.scaled)
         match = self.importance @ torch.mul(steps, self.panel, out=self.scaled)
         self.offer(torch.where(power > 0, match / power, self.scales), zeros)
-
-
-def nearest(
-    weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme, grid: AffineGrid
-) -> QTensor:
-    """`weight` (rows, in_features) rounded to nearest: the codes of a method without feedback.
-
-    With `importance` (in_features,) scales are searched, without it they span their groups.
-    """
-    features = weight.shape[1]
-    size = scheme.group_size or features
-    columns = weight.t().contiguous()
-    codes, scales, zeros = torch.empty_like(columns, dtype=torch.uint8), [], []
-    for start in range(0, features, size):
-        panel = columns[start : start + size]
-        found = (
-            grid.span(panel)
-            if importance is None
-            else search_scales(panel, importance[start : start + size], grid)
-        )
-        scales.append(found[0])
-        zeros.append(found[1])
-        codes[start : start + size] = encode(panel, *found, grid)
-    return assemble(codes, scales, zeros, scheme, grid)
-
-
-def importance_of(diagonal: torch.Tensor) -> torch.Tensor:
-    """Weights of squared errors from diag H: never 0, as an unseen channel may be used one day."""
-    mean = diagonal.mean()
-    return diagonal.clamp(min=UNSEEN * mean) if mean > 0 else torch.ones_like(diagonal)
-
-
-def encode(
-    panel: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, grid: AffineGrid
-) -> torch.Tensor:
-    """The unsigned codes of a panel (group_size, n), as floats."""
-    bounds = grid.bounds(zeros)
-    return snap(panel, scales, bounds).sub_(bounds[0])
-
-
-def assemble(
-    codes: torch.Tensor,
-    scales: list[torch.Tensor],
-    zeros: list[torch.Tensor | None],
-    scheme: Scheme,
-    grid: AffineGrid,
-) -> QTensor:
-    """A QTensor from codes (in_features, rows) and each group's scales and zeros (rows,)."""
-    known = [z for z in zeros if z is not None]
-    return QTensor(
-        codes.t().contiguous(),
-        torch.stack(scales, 1).to(grid.dtype),
-        torch.stack(known, 1).to(torch.uint8) if known else None,
-        scheme,
-    )

@@ -1,7 +1,8 @@
-"""AWQ: channels with large inputs are enlarged before rounding, and their inputs divided."""
+"""AWQ: channels with large inputs are stretched before rounding, and their producer shrunk."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,70 +11,80 @@ import torch
 from quantkit.core.method import Method, Solved
 from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid
-from quantkit.grid.quadratic import relative_loss, row_losses
-from quantkit.grid.search import importance_of, nearest
+from quantkit.grid.nearest import importance_of, nearest, round_each
+from quantkit.grid.quadratic import row_losses
 from quantkit.grid.threads import one_thread
 
 if TYPE_CHECKING:
     from quantkit.stats.inputs import InputStats
 
-RATIOS = tuple(i / 10 for i in range(11))
+ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
+GAIN = 0.98  # of the loss without rescaling, at most; less is not worth touching the producer
+POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+JOINT_POWERS = (0.0, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True)
 class Options:
-    """scale: search the channels' factors. clip: search the groups' scales, which clips weights.
+    """Every ingredient can be switched off.
 
-    sink: weight of the sequences' first tokens where the group feeds other positions, as in gptq.
+    rescale: search scales of input channels. joint: also try scales that follow the weights.
+    clip: fit each group's range to least weighted error, instead of spanning it.
+    signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
     """
 
-    scale: bool = True
+    rescale: bool = True
+    joint: bool = True
     clip: bool = True
-    sink: float = 1.0
+    signed: bool = True
 
 
 @one_thread()
 def rescale(
     weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: Options
 ) -> torch.Tensor | None:
-    """s = rms(x)^r, normalized (equation 5), r of least output error; None where that is r = 0.
+    """Channel scales (in_features,) of least output error tr(E H E^T) after rounding, or None.
 
-    The error of all outputs over all tokens follows from the Hessian alone, without a forward:
-    tr(E H E^T), E = Q(W diag s) diag(1/s) - W.
+    The error of a linear's output follows from the Hessian alone, so no forward is run (the paper
+    replays the block for each of 20 candidates). Scales have geometric mean of extremes 1.
     """
-    if not options.scale:
+    if not options.rescale:
         return None
     stacked = torch.cat(weights)
-    hessian = _hessian(stats, options)
-    size = (hessian.diagonal() / stats.tokens).sqrt().clamp(min=1e-6)
-    best, least = None, torch.inf
-    for ratio in RATIOS:
-        s = size**ratio
-        s = s / (s.max() * s.min()).sqrt()
-        lost = _lost(stacked, hessian, scheme, s, options)
-        if lost < least:
-            best, least = (None if ratio == 0 else s), lost
+    rows = stacked[:: -(-len(stacked) // ROWS)]
+    # scales that storage does not round: which of the candidates is best does not depend on it
+    grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32, options.signed)
+    importance = importance_of(stats.diagonal)
+
+    def loss(s: torch.Tensor) -> float:
+        searched = importance / s.square() if options.clip else None
+        back = nearest(rows * s, searched, scheme, grid).dequantize() / s
+        return float(row_losses(back - rows, stats.hessian).sum())
+
+    magnitude = importance.sqrt()
+    flatness = _flatness(stacked, scheme.group_size) if options.joint else None
+    best, least = None, GAIN * loss(torch.ones_like(magnitude))
+    for s in _candidates(magnitude, flatness):
+        found = loss(s)
+        if found < least:
+            best, least = s, found
     return best
 
 
-def _hessian(stats: InputStats, options: Options) -> torch.Tensor:
-    if not stats.mixes_tokens:
-        return stats.hessian
-    return stats.hessian + options.sink * stats.tokens * stats.sink
+def _candidates(magnitude: torch.Tensor, flatness: torch.Tensor | None) -> Iterator[torch.Tensor]:
+    """Powers of the inputs' magnitude, alone and against the weights' (AutoAWQ's duo scaling)."""
+    ratios = [magnitude**power for power in POWERS]
+    if flatness is not None:
+        ratios += [magnitude**power / flatness ** (1 - power) for power in JOINT_POWERS]
+    for ratio in ratios:
+        yield ratio / (ratio.amax() * ratio.amin()).sqrt()
 
 
-def _lost(
-    weight: torch.Tensor,
-    hessian: torch.Tensor,
-    scheme: Scheme,
-    s: torch.Tensor,
-    options: Options,
-) -> float:
-    scaled = weight * s
-    grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32)
-    importance = importance_of(hessian.diagonal() / s.square()) if options.clip else None
-    error = (nearest(scaled, importance, scheme, grid).dequantize() - scaled) / s
-    return float(row_losses(error, hessian).double().sum())
+def _flatness(stacked: torch.Tensor, group_size: int | None) -> torch.Tensor:
+    """(in_features,): the mean over rows of |w| / the largest |w| of its group."""
+    grouped = stacked.abs().view(len(stacked), -1, group_size or stacked.shape[1])
+    share = grouped / grouped.amax(2, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
+    return share.flatten(1).mean(0).clamp_min(1e-4)
 
 
 @one_thread()
@@ -84,29 +95,16 @@ def quantize(
     scale_dtype: torch.dtype,
     options: Options,
 ) -> list[Solved]:
-    """Each weight rounded by itself, with scales of least weighted error where `clip` is set."""
-    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype)
-    importance = None
-    if options.clip:
-        importance = (
-            importance_of(_hessian(stats, options).diagonal())
-            if stats
-            else weights[0].new_ones(weights[0].shape[1])
-        )
-    solved = []
-    for weight in weights:
-        qtensor = nearest(weight, importance, scheme, grid)
-        loss = None
-        if stats:
-            loss = relative_loss(qtensor.dequantize() - weight, weight, stats.hessian)
-        solved.append(Solved(qtensor, loss))
-    return solved
+    """Each (rescaled) weight rounded by itself."""
+    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
+    hessian = stats.hessian if stats else None
+    return round_each(weights, hessian, scheme, grid, search=options.clip)
 
 
 METHOD = Method(
     name="awq",
-    summary="salient channels enlarged, inputs divided; scales and clipping searched",
-    paper="AWQ (arXiv 2306.00978), section 3.2",
+    summary="channel scales folded into the producer, then round to nearest; no solve",
+    paper="AWQ, arXiv 2306.00978; scales and clipping from the Hessian instead of forwards",
     grids=frozenset(("int", bits) for bits in (2, 3, 4, 8)),
     needs_inputs=True,
     options=Options,

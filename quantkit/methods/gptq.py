@@ -13,8 +13,9 @@ from quantkit.core.method import Method, Solved
 from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid
 from quantkit.grid.ldlq import Candidates, Feedback, factor, ldlq
+from quantkit.grid.nearest import assemble, importance_of, nearest
 from quantkit.grid.quadratic import row_losses
-from quantkit.grid.search import assemble, importance_of, nearest, search_scales
+from quantkit.grid.search import search_scales
 from quantkit.grid.threads import one_thread
 
 if TYPE_CHECKING:

@@ -9,25 +9,28 @@ import torch
 
 from quantkit.core.method import Method, Solved
 from quantkit.core.scheme import Scheme
-from quantkit.grid.dynamic8 import nested_scales, nested_of
+from quantkit.grid.dynamic8 import nested_of, nested_scales
+from quantkit.grid.nearest import importance_of
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.quadratic import relative_loss
-from quantkit.grid.search import importance_of
 from quantkit.grid.threads import one_thread
 
 if TYPE_CHECKING:
     from quantkit.stats.inputs import InputStats
 
-FRACTIONS = tuple(0.7 + 0.04 * i for i in range(11))  # of the absmax, tried by the search
-BLOCKS = 1 << 14  # handled at a time
+FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # of a block's absmax
+REFITS = 2
+NUMBERS = 1 << 18  # searched at a time: 1 MB of fp32
+PLACES = 4096  # of [-1, 1] at which the search looks the nearest value up
+TINY = 1e-38  # bitsandbytes' least scale
 
 
 @dataclass(frozen=True)
 class Options:
     """search: scales of least error, weighted by the Hessian's diagonal where inputs are known.
 
-    Without it, codes and scales are those of bitsandbytes, bit for bit.
+    Without it codes and scales, nested ones too, are those of bitsandbytes, bit for bit.
     """
 
     search: bool = True
@@ -54,52 +57,86 @@ def quantize(
 
 
 def _rounded(weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme) -> QTensor:
+    """One weight (rows, in_features); the last of its blocks may be short."""
     size = scheme.group_size or weight.numel()
-    blocks = weight.reshape(-1, size)
+    short = -weight.numel() % size
+    blocks = torch.nn.functional.pad(weight.flatten(), (0, short)).view(-1, size)
     scales = blocks.abs().amax(1)
+    if short:
+        scales[-1:].clamp_(min=TINY)
     if importance is not None:
-        scales = _searched(blocks, scales, importance.view(-1, size))
+        scales = _searched(blocks, scales, importance)
     nested = nested_of(scales) if scheme.double_quant else None
     stored = scales if nested is None else nested_scales(nested)
-    # bitsandbytes rounds by the scale before its own rounding; a search may know it already
-    by = stored if importance is not None else scales
-    codes = torch.cat(
-        [nearest(b, s) for b, s in zip(blocks.split(BLOCKS), by.split(BLOCKS), strict=True)]
-    )
-    return QTensor(codes.view(weight.shape), stored, None, scheme, nested)
+    if importance is not None:  # a scale of 0 belongs to zeros
+        scaled = blocks * torch.where(stored.abs() < TINY, 0, 1 / stored)[:, None]
+    else:  # bitsandbytes rounds by the scale as it was before it is itself rounded
+        scaled = blocks * (1 / scales.clamp(min=TINY))[:, None]
+        if short:
+            scaled[-1] = blocks[-1] / scales[-1]
+    table = NF4.to(weight.device)
+    codes = torch.bucketize(scaled, (table[1:] + table[:-1]) / 2, out_int32=True)
+    codes = codes.flatten()[: weight.numel()].view(weight.shape).to(torch.uint8)
+    return QTensor(codes, stored, None, scheme, nested)
 
 
-def nearest(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """uint8 codes of the nearest NF4 values of blocks (n, size) under scales (n,); ties go down."""
-    table = NF4.to(blocks.device)
-    scaled = (blocks * (1.0 / scales.clamp(min=1e-38))[:, None]).clamp_(-1, 1)
-    return torch.bucketize(scaled, (table[1:] + table[:-1]) / 2, out_int32=True).to(torch.uint8)
-
-
-def _searched(
-    blocks: torch.Tensor, spans: torch.Tensor, importance: torch.Tensor
-) -> torch.Tensor:
-    """Scales (n,) of least weighted error; rows of `importance` repeat along the blocks."""
-    table = NF4.to(blocks.device)
+def _searched(blocks: torch.Tensor, absmax: torch.Tensor, importance: torch.Tensor) -> torch.Tensor:
+    """Scales (blocks,) of least weighted error; `importance` repeats along the flattened weight."""
+    size = blocks.shape[1]
+    step = max(1, NUMBERS // size)
     found = []
-    rows = max(1, BLOCKS // len(importance)) * len(importance)
-    for part, span in zip(blocks.split(rows), spans.split(rows), strict=True):
-        weights = importance.repeat(len(part) // len(importance), 1)
-        best, least = span, torch.full_like(span, torch.inf)
-        for fraction in FRACTIONS:
-            scale = span * fraction
-            error = table[nearest(part, scale).int()].mul_(scale[:, None]).sub_(part)
-            cost = error.square_().mul_(weights).sum(1)
-            better = cost < least
-            best, least = torch.where(better, scale, best), torch.where(better, cost, least)
-        found.append(best)
+    for start in range(0, len(blocks), step):
+        part = blocks[start : start + step]
+        places = torch.arange(start * size, start * size + part.numel(), device=blocks.device)
+        weights = importance[places % importance.numel()].view_as(part)
+        found.append(_Search(part, weights, absmax[start : start + step]).run())
     return torch.cat(found)
+
+
+class _Search:
+    """The best scale so far of each block."""
+
+    def __init__(self, blocks: torch.Tensor, weights: torch.Tensor, absmax: torch.Tensor) -> None:
+        self.blocks, self.weights, self.absmax = blocks, weights, absmax
+        self.scales = absmax
+        self.error = torch.full_like(absmax, torch.inf)
+        table = NF4.to(blocks.device)
+        grid = torch.linspace(-1, 1, PLACES + 1, device=blocks.device)
+        self.nearest = table[torch.bucketize(grid, (table[1:] + table[:-1]) / 2)]
+        self.buffer = torch.empty_like(blocks)
+
+    def run(self) -> torch.Tensor:
+        for fraction in FRACTIONS:
+            self.offer(self.absmax * fraction)
+        for _ in range(REFITS):
+            values = self.values(self.scales)
+            weighted = values * self.weights
+            power = torch.linalg.vecdot(weighted, values)
+            match = torch.linalg.vecdot(weighted, self.blocks)
+            self.offer(torch.where(power > 0, match / power, self.scales))
+        return self.scales
+
+    def offer(self, scales: torch.Tensor) -> None:
+        """Takes these scales for the blocks where they are better."""
+        residual = self.values(scales).mul_(scales[:, None]).sub_(self.blocks).square_()
+        error = torch.linalg.vecdot(residual, self.weights)
+        better = error < self.error
+        self.error = torch.where(better, error, self.error)
+        self.scales = torch.where(better, scales, self.scales)
+
+    def values(self, scales: torch.Tensor) -> torch.Tensor:
+        """The nearest of the 16 values, in units of `scales`; a table lookup is 5 times faster."""
+        places = torch.mul(
+            self.blocks, (PLACES / 2 / scales.clamp(min=TINY * PLACES))[:, None], out=self.buffer
+        )
+        places.add_(PLACES / 2 + 0.5).clamp_(0, PLACES)
+        return self.nearest.index_select(0, places.int().flatten()).view_as(self.blocks)
 
 
 METHOD = Method(
     name="nf4",
-    summary="NormalFloat, for bitsandbytes; scales searched, or bit for bit its own",
-    paper="QLoRA (arXiv 2305.14314), section 3",
+    summary="NormalFloat for bitsandbytes; scales searched, or bit for bit its own",
+    paper="QLoRA, arXiv 2305.14314, section 3",
     grids=frozenset({("nf4", 4)}),
     needs_inputs=False,
     options=Options,

@@ -10,8 +10,7 @@ import torch
 from quantkit.core.method import Method, Solved
 from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid
-from quantkit.grid.quadratic import relative_loss
-from quantkit.grid.search import importance_of, nearest
+from quantkit.grid.nearest import round_each
 from quantkit.grid.threads import one_thread
 
 if TYPE_CHECKING:
@@ -39,17 +38,8 @@ def quantize(
 ) -> list[Solved]:
     """Each weight rounded by itself."""
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
-    importance = (
-        importance_of(stats.diagonal) if stats else weights[0].new_ones(weights[0].shape[1])
-    )
-    solved = []
-    for weight in weights:
-        qtensor = nearest(weight, importance if options.search else None, scheme, grid)
-        loss = None
-        if stats:
-            loss = relative_loss(qtensor.dequantize() - weight, weight, stats.hessian)
-        solved.append(Solved(qtensor, loss))
-    return solved
+    hessian = stats.hessian if stats else None
+    return round_each(weights, hessian, scheme, grid, search=options.search)
 
 
 METHOD = Method(

@@ -1,4 +1,4 @@
-"""SmoothQuant: 8-bit weights and activations, outliers moved from the one to the other."""
+"""SmoothQuant: 8-bit weights and activations, with outlier channels moved into the weights."""
 
 from __future__ import annotations
 
@@ -9,59 +9,73 @@ import torch
 
 from quantkit.core.method import Method, Solved
 from quantkit.core.scheme import Scheme
+from quantkit.grid.activation import int8_per_token
 from quantkit.grid.affine import AffineGrid
-from quantkit.grid.quadratic import relative_loss, row_losses
-from quantkit.grid.search import importance_of, nearest
+from quantkit.grid.nearest import nearest, round_each
+from quantkit.grid.quadratic import row_losses
 from quantkit.grid.threads import one_thread
 
 if TYPE_CHECKING:
     from quantkit.stats.inputs import InputStats
 
 ALPHAS = tuple(i / 10 for i in range(11))
+ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
 
 
 @dataclass(frozen=True)
 class Options:
-    """alpha: share of the outliers that goes into the weights; below 0 it is searched per pair."""
+    """Every ingredient can be switched off.
 
-    alpha: float = -1.0
+    rescale: fold channel scales into the producer. alpha: how much of the inputs' range goes into
+        the weights, from 0 to 1; None searches it for each pair of producer and group.
+    search: fit each row's scale to least weighted error, instead of spanning the row.
+    """
+
+    rescale: bool = True
+    alpha: float | None = None
+    search: bool = True
 
 
 @one_thread()
 def rescale(
     weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: Options
 ) -> torch.Tensor | None:
-    """s = max|x|^alpha / max|w|^(1 - alpha) per channel (equation 4), of least expected error.
-
-    The error is that of the rounded weights on the calibration inputs, and that of inputs rounded
-    with one step per token, a uniform error of variance step^2 / 12 in each channel.
-    """
-    stacked = torch.cat(weights)
-    inputs = stats.absmax.clamp(min=1e-5)
-    columns = stacked.abs().amax(0).clamp(min=1e-5)
-    tried = (options.alpha,) if options.alpha >= 0 else ALPHAS
-    best, least = None, torch.inf
-    for alpha in tried:
-        s = inputs**alpha / columns ** (1 - alpha)
-        s = s / s.log().mean().exp()
-        lost = _expected(stacked, stats, scheme, s)
-        if lost < least:
-            best, least = s, lost
-    if options.alpha < 0 and _expected(stacked, stats, scheme, torch.ones_like(inputs)) <= least:
+    """Scales max|x|^alpha / max|w|^(1 - alpha) (equation 4) of least expected error, or None."""
+    if not options.rescale:
         return None
-    return best
+    stacked = torch.cat(weights)
+    inputs, columns = (_floored(r) for r in (stats.absmax, stacked.abs().amax(0)))
+    alphas = ALPHAS if options.alpha is None else (options.alpha,)
+    ratios = [inputs**alpha / columns ** (1 - alpha) for alpha in alphas]
+    candidates = [ratio / (ratio.amax() * ratio.amin()).sqrt() for ratio in ratios]
+    if options.alpha is not None:
+        return candidates[0]
+    plain = torch.ones_like(inputs)
+    expected = [_expected_error(stacked, stats, scheme, s) for s in (plain, *candidates)]
+    best = min(range(len(expected)), key=expected.__getitem__)
+    return candidates[best - 1] if best else None
 
 
-def _expected(
+def _floored(ranges: torch.Tensor) -> torch.Tensor:
+    """Ranges of channels without the dead ones' zeros."""
+    return ranges.clamp(min=max(float(ranges.amax()) * 1e-5, 1e-30))
+
+
+def _expected_error(
     weight: torch.Tensor, stats: InputStats, scheme: Scheme, s: torch.Tensor
 ) -> float:
-    scaled = weight * s
-    grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32)
-    rounded = nearest(scaled, None, scheme, grid).dequantize()
-    of_weights = row_losses((rounded - scaled) / s, stats.hessian).double().sum()
-    steps = (stats.sample / s).abs().amax(1).double() / 127
-    per_token = steps.square().mean() / 12 * scaled.double().square().sum()
-    return float(of_weights + stats.tokens * per_token)
+    """Squared output error of rounded weights on all tokens, plus that of rounded inputs.
+
+    The latter from the sample, with errors of channels taken for independent.
+    """
+    rows = weight[:: -(-len(weight) // ROWS)]
+    grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32, signed=False)
+    error = nearest(rows * s, None, scheme, grid).dequantize() / s - rows
+    of_weights = row_losses(error, stats.hessian).sum() * (len(weight) / len(rows))
+    scaled = stats.sample.float() / s
+    noise = (int8_per_token(scaled) - scaled).square().sum(0)
+    of_inputs = noise @ (weight * s).square().sum(0) * (stats.tokens / len(scaled))
+    return float(of_weights + of_inputs)
 
 
 @one_thread()
@@ -70,25 +84,18 @@ def quantize(
     stats: InputStats | None,
     scheme: Scheme,
     scale_dtype: torch.dtype,
-    options: Options,  # noqa: ARG001 - they concern the rescaling
+    options: Options,
 ) -> list[Solved]:
-    """Each weight rounded by itself, with searched scales."""
-    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype)
-    solved = []
-    for weight in weights:
-        importance = importance_of(stats.diagonal) if stats else weight.new_ones(weight.shape[1])
-        qtensor = nearest(weight, importance, scheme, grid)
-        loss = None
-        if stats:
-            loss = relative_loss(qtensor.dequantize() - weight, weight, stats.hessian)
-        solved.append(Solved(qtensor, loss))
-    return solved
+    """Each (rescaled) weight rounded by itself; scales are positive, as int8 kernels expect."""
+    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, signed=False)
+    hessian = stats.hessian if stats else None
+    return round_each(weights, hessian, scheme, grid, search=options.search)
 
 
 METHOD = Method(
     name="smoothquant",
-    summary="8-bit weights and activations, outliers folded into the weights",
-    paper="SmoothQuant (arXiv 2211.10438), section 4",
+    summary="8-bit weights and activations, outlier channels folded into the producer",
+    paper="SmoothQuant, arXiv 2211.10438, section 4; alpha by expected error",
     grids=frozenset({("int", 8)}),
     needs_inputs=True,
     options=Options,

@@ -1,0 +1,91 @@
+"""Rounding to nearest: what every method falls back to and is measured against."""
+
+from __future__ import annotations
+
+import torch
+
+from quantkit.core.method import Solved
+from quantkit.core.scheme import Scheme
+from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.qtensor import QTensor
+from quantkit.grid.quadratic import relative_loss
+from quantkit.grid.search import search_scales
+
+UNSEEN = 1e-4  # importance of a channel without inputs, of the mean channel's
+
+
+def round_each(
+    weights: list[torch.Tensor],
+    hessian: torch.Tensor | None,
+    scheme: Scheme,
+    grid: AffineGrid,
+    *,
+    search: bool,
+) -> list[Solved]:
+    """Each weight (rows, in_features) rounded by itself; errors weigh alike without a Hessian."""
+    importance = weights[0].new_ones(weights[0].shape[1])
+    if hessian is not None:
+        importance = importance_of(hessian.diagonal())
+    solved = []
+    for weight in weights:
+        qtensor = nearest(weight, importance if search else None, scheme, grid)
+        loss = None
+        if hessian is not None:
+            loss = relative_loss(qtensor.dequantize() - weight, weight, hessian)
+        solved.append(Solved(qtensor, loss))
+    return solved
+
+
+def nearest(
+    weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme, grid: AffineGrid
+) -> QTensor:
+    """`weight` (rows, in_features) rounded to nearest: the codes of a method without feedback.
+
+    With `importance` (in_features,) scales are searched, without it they span their groups.
+    """
+    features = weight.shape[1]
+    size = scheme.group_size or features
+    columns = weight.t().contiguous()
+    codes, scales, zeros = torch.empty_like(columns, dtype=torch.uint8), [], []
+    for start in range(0, features, size):
+        panel = columns[start : start + size]
+        found = (
+            grid.span(panel)
+            if importance is None
+            else search_scales(panel, importance[start : start + size], grid)
+        )
+        scales.append(found[0])
+        zeros.append(found[1])
+        codes[start : start + size] = encode(panel, *found, grid)
+    return assemble(codes, scales, zeros, scheme, grid)
+
+
+def importance_of(diagonal: torch.Tensor) -> torch.Tensor:
+    """Weights of squared errors from diag H: never 0, as an unseen channel may be used one day."""
+    mean = diagonal.mean()
+    return diagonal.clamp(min=UNSEEN * mean) if mean > 0 else torch.ones_like(diagonal)
+
+
+def encode(
+    panel: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, grid: AffineGrid
+) -> torch.Tensor:
+    """The unsigned codes of a panel (group_size, n), as floats."""
+    bounds = grid.bounds(zeros)
+    return snap(panel, scales, bounds).sub_(bounds[0])
+
+
+def assemble(
+    codes: torch.Tensor,
+    scales: list[torch.Tensor],
+    zeros: list[torch.Tensor | None],
+    scheme: Scheme,
+    grid: AffineGrid,
+) -> QTensor:
+    """A QTensor from codes (in_features, rows) and each group's scales and zeros (rows,)."""
+    known = [z for z in zeros if z is not None]
+    return QTensor(
+        codes.t().contiguous(),
+        torch.stack(scales, 1).to(grid.dtype),
+        torch.stack(known, 1).to(torch.uint8) if known else None,
+        scheme,
+    )
