@@ -35,6 +35,23 @@ SYMMETRIC = [
 ]
 ASYMMETRIC = [(method, 4, "64", "--asymmetric") for method in ("rtn", "gptq", "awq")]
 OWN = ("nf4", "nf4-double", "smoothquant")
+ABLATION = {
+    "all": (),
+    "no sink term": ("sink=0.0",),
+    "unsigned scales": ("signed=false",),
+    "weighted scales, no trials": ("search=weighted",),
+    "min-max scales": ("search=minmax",),
+    "natural order": ("order=natural",),
+    "scale-free damping": ("scale_free_damping=true",),
+    "no better rows": ("keep_better_rows=false",),
+    "none of them": (
+        "sink=0.0",
+        "signed=false",
+        "search=minmax",
+        "order=natural",
+        "keep_better_rows=false",
+    ),
+}
 
 
 def main() -> None:
@@ -45,6 +62,9 @@ def main() -> None:
     parser.add_argument("--text", default=None)
     parser.add_argument("--samples", type=int, default=32)
     parser.add_argument("--windows", type=int, default=16)
+    parser.add_argument(
+        "--ablation", action="store_true", help="gptq less one ingredient at a time"
+    )
     parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
@@ -53,7 +73,7 @@ def main() -> None:
     text = read_text(args.text, load_tokenizer(args.model), 512, args.windows)
     reference = read_reference(original, text)
     rows = []
-    for name, flags in runs():
+    for name, flags in ablation() if args.ablation else runs():
         if args.only not in name:
             continue
         rows.append(measure(args, name, flags, text, reference))
@@ -70,6 +90,17 @@ def runs() -> list[tuple[str, list[str]]]:
         layout = "gptq-v2" if kind == "--asymmetric" else "gptq"
         found.append((name, [*flags, "--format", layout]))
     return found + [(name, ["--recipe", name]) for name in OWN]
+
+
+def ablation() -> list[tuple[str, list[str]]]:
+    """Name and flags of gptq at group 64 with each ingredient switched off in turn."""
+    found = []
+    for bits in ("4", "3"):
+        for name, options in ABLATION.items():
+            settings = [part for option in options for part in ("--set", f"options.{option}")]
+            flags = ["--method", "gptq", "--bits", bits, "--group-size", "64", *settings]
+            found.append((f"W{bits} {name}", flags))
+    return found
 
 
 def measure(
