@@ -190,7 +190,7 @@ with ArtifactWriter(Path(sys.argv[1]), specs, 600) as w:
 
 
 def test_memory_does_not_grow_with_the_output(tmp_path: Path) -> None:
-    """300 MB in tensors of 30 MB: of anonymous memory never more than two of them."""
+    """300 MB in tensors of 30 MB: of anonymous memory no more than two of them and change."""
     program = """
 def anonymous():
     text = Path("/proc/self/status").read_text()
