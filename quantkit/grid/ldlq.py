@@ -141,10 +141,9 @@ def _running(weights: torch.Tensor, targets: torch.Tensor, couplings: torch.Tens
     A target takes columns in between for unmoved; it is true only when its own turn has come. What
     scales must cover are GPTQ's running weights, in which those columns have moved too.
     """
-    moved: torch.Tensor = torch.linalg.solve_triangular(
-        couplings.T, targets - weights, upper=True, unitriangular=True
-    )
-    return moved.add_(weights)
+    identity = torch.eye(len(couplings), dtype=couplings.dtype, device=couplings.device)
+    followed = torch.linalg.solve_triangular(couplings, identity, upper=False, unitriangular=True)
+    return torch.addmm(weights, followed.T, targets - weights)
 
 
 def _run_trials(

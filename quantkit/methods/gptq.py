@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quantkit.grid.qtensor import QTensor
     from quantkit.stats.inputs import InputStats
 
-TRIALS = (1.0, 0.9, 0.95, 1.05, 1.1)  # of the scale of least weighted error
+TRIALS = (1.0, 0.94, 1.06)  # of the scale of least weighted error
 
 
 @dataclass(frozen=True)
