@@ -42,3 +42,19 @@ def row(
         "top1_agreement": found.get("top1_agreement"),
         "seconds": seconds,
     }
+
+
+def original_row(size: int, beside: Evaluation) -> dict[str, Any]:
+    """The row of the model itself, from an evaluation that had it as its reference."""
+    found = beside.to_dict()["reference_perplexity"]
+    return {
+        "recipe": "original",
+        "bytes": size,
+        "bits_per_weight": 16.0,
+        "perplexity": found["value"],
+        "perplexity_standard_error": found["standard_error"],
+        "kl_mean": None,
+        "kl_standard_error": None,
+        "top1_agreement": None,
+        "seconds": 0.0,
+    }

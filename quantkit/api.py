@@ -209,7 +209,7 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
     """
     from quantkit.calibration.tokens import load_tokenizer
     from quantkit.eval.compare import SEQUENCE_LENGTH, WINDOWS
-    from quantkit.eval.demo import demo_recipes, row
+    from quantkit.eval.demo import demo_recipes, original_row, row
     from quantkit.eval.session import evaluate_models, read_reference
     from quantkit.eval.text import read_text
     from quantkit.model.embedded_model import FOLDER, HELDOUT
@@ -220,7 +220,7 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
     text = read_text(str(HELDOUT), tokenizer, SEQUENCE_LENGTH, WINDOWS)
     reference = read_reference(open_model(FOLDER), text)
     size = sum(path.stat().st_size for path in FOLDER.glob("*.safetensors"))
-    rows = [row("original", size, 16.0, evaluate_models(open_model(FOLDER), text), 0.0)]
+    rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as temporary:
         base = Path(output or temporary)
         base.mkdir(parents=True, exist_ok=True)
@@ -229,6 +229,8 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
             folder = base / name.replace(" ", "-")
             result = quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
             figures = evaluate_models(open_model(folder), text, reference)
+            if not rows:
+                rows.append(original_row(size, figures))
             rows.append(
                 row(name, result.bytes, result.bits_per_weight, figures, result.cost.seconds)
             )
