@@ -64,11 +64,10 @@ def ldlq(
     for part in torch.split(columns, width, 1):
         rows = _Rows(part, feedback, grid, group_size, candidates)
         halve(rows.targets, rows.targets, feedback.couplings, group_size, rows.round_group)
-        parts.append(rows)
-    codes = torch.cat([p.codes for p in parts], 1)
-    scales = torch.cat([p.scales for p in parts], 1)
-    zeros = [p.zeros for p in parts if p.zeros is not None]
-    return codes, scales, torch.cat(zeros, 1) if zeros else None
+        parts.append((rows.codes, rows.scales, rows.zeros))
+    codes, scales, zeros = zip(*parts, strict=True)
+    known = [each for each in zeros if each is not None]
+    return torch.cat(codes, 1), torch.cat(scales, 1), torch.cat(known, 1) if known else None
 
 
 def halve(

@@ -31,7 +31,7 @@ def round_each(
         qtensor = nearest(weight, importance if search else None, scheme, grid)
         loss = None
         if hessian is not None:
-            loss = relative_loss(qtensor.dequantize() - weight, weight, hessian)
+            loss = relative_loss(qtensor.dequantize().sub_(weight), weight, hessian)
         solved.append(Solved(qtensor, loss))
     return solved
 

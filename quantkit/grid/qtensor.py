@@ -44,9 +44,9 @@ class QTensor:
             size = self.scheme.group_size or self.codes.numel()
             values = NF4.to(self.codes.device)[self.codes.int()].flatten()
             blocks = torch.nn.functional.pad(values, (0, -values.numel() % size)).view(-1, size)
-            flat = (blocks * self.scales[:, None]).flatten()[: values.numel()]
+            flat = blocks.mul_(self.scales[:, None]).flatten()[: values.numel()]
             return flat.view(out_features, in_features).to(dtype)
         zeros = float(1 << (self.scheme.bits - 1)) if self.zeros is None else self.zeros[..., None]
         grouped = self.codes.view(out_features, self.scales.shape[1], -1).float()
-        weight = (grouped - zeros) * self.scales.float()[..., None]
+        weight = grouped.sub_(zeros).mul_(self.scales.float()[..., None])
         return weight.view(out_features, in_features).to(dtype)

@@ -40,7 +40,7 @@ class Options:
     keep_better_rows: rows on which rounding to nearest loses less are taken from there.
     """
 
-    damp: float = 0.01
+    damp: float = 0.05
     scale_free_damping: bool = False
     sink: float = 1.0
     sink_everywhere: bool = False
@@ -74,7 +74,7 @@ def quantize(
         qtensor = nearest(stacked, importance, scheme, grid)
     else:
         qtensor = _solve(stacked, feedback, scheme, grid, options)
-    losses = row_losses(qtensor.dequantize() - stacked, stats.hessian)
+    losses = row_losses(qtensor.dequantize().sub_(stacked), stats.hessian)
     if feedback is not None and options.keep_better_rows:
         rounded = nearest(stacked, importance, scheme, grid)
         qtensor, losses = _better_rows(qtensor, losses, rounded, stacked, stats.hessian)
@@ -158,7 +158,7 @@ def _better_rows(
     hessian: torch.Tensor,
 ) -> tuple[QTensor, torch.Tensor]:
     """Row by row the one of less loss: rows are independent, so neither is ever beaten."""
-    others = row_losses(rounded.dequantize() - stacked, hessian)
+    others = row_losses(rounded.dequantize().sub_(stacked), hessian)
     better = (losses <= others)[:, None]
     zeros = None
     if solved.zeros is not None and rounded.zeros is not None:

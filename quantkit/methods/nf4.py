@@ -51,7 +51,7 @@ def quantize(
         qtensor = _rounded(weight, importance if options.search else None, scheme)
         loss = None
         if stats:
-            loss = relative_loss(qtensor.dequantize() - weight, weight, stats.hessian)
+            loss = relative_loss(qtensor.dequantize().sub_(weight), weight, stats.hessian)
         solved.append(Solved(qtensor, loss))
     return solved
 
