@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,21 +19,19 @@ if TYPE_CHECKING:
 
 ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
 GAIN = 0.98  # of the loss without rescaling, at most; less is not worth touching the producer
-POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-JOINT_POWERS = (0.0, 0.1, 0.2, 0.3, 0.4)
+POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # of the inputs' magnitude; more never were best
 
 
 @dataclass(frozen=True)
 class Options:
     """Every ingredient can be switched off.
 
-    rescale: search scales of input channels. joint: also try scales that follow the weights.
+    rescale: search scales of input channels.
     clip: fit each group's range to least weighted error, instead of spanning it.
     signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
     """
 
     rescale: bool = True
-    joint: bool = True
     clip: bool = True
     signed: bool = True
 
@@ -62,29 +59,14 @@ def rescale(
         return float(row_losses(back - rows, stats.hessian).sum())
 
     magnitude = importance.sqrt()
-    flatness = _flatness(stacked, scheme.group_size) if options.joint else None
     best, least = None, GAIN * loss(torch.ones_like(magnitude))
-    for s in _candidates(magnitude, flatness):
+    for power in POWERS:
+        ratio = magnitude**power
+        s = ratio / (ratio.amax() * ratio.amin()).sqrt()
         found = loss(s)
         if found < least:
             best, least = s, found
     return best
-
-
-def _candidates(magnitude: torch.Tensor, flatness: torch.Tensor | None) -> Iterator[torch.Tensor]:
-    """Powers of the inputs' magnitude, alone and against the weights' (AutoAWQ's duo scaling)."""
-    ratios = [magnitude**power for power in POWERS]
-    if flatness is not None:
-        ratios += [magnitude**power / flatness ** (1 - power) for power in JOINT_POWERS]
-    for ratio in ratios:
-        yield ratio / (ratio.amax() * ratio.amin()).sqrt()
-
-
-def _flatness(stacked: torch.Tensor, group_size: int | None) -> torch.Tensor:
-    """(in_features,): the mean over rows of |w| / the largest |w| of its group."""
-    grouped = stacked.abs().view(len(stacked), -1, group_size or stacked.shape[1])
-    share = grouped / grouped.amax(2, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
-    return share.flatten(1).mean(0).clamp_min(1e-4)
 
 
 @one_thread()

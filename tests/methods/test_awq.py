@@ -65,13 +65,13 @@ def test_even_channels_are_left_alone(collect: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, 200, 128, generator=generator)
     weight = torch.randn(300, 128, generator=generator)
-    assert awq.rescale([weight], collect(x), SCHEME, Options(joint=False)) is None
+    assert awq.rescale([weight], collect(x), SCHEME, Options()) is None
 
 
 def test_switches(weights: list[torch.Tensor], stats: InputStats) -> None:
     assert awq.rescale(weights, stats, SCHEME, Options(rescale=False)) is None
-    alone = awq.rescale(weights, stats, SCHEME, Options(joint=False))
-    assert alone is not None
+    spanning = awq.rescale(weights, stats, SCHEME, Options(clip=False))
+    assert spanning is not None
     positive = awq.quantize(weights, stats, Scheme(), torch.bfloat16, Options(signed=False))
     assert (positive[0].qtensor.scales > 0).all()
 
