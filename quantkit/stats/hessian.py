@@ -9,7 +9,7 @@ from quantkit.grid.threads import one_thread
 from quantkit.stats.inputs import InputStats
 
 CHUNK = 2048  # tokens of one product; sums of chunks are rounded, so it is part of the result
-TILE = 128
+TILE = 192
 SAMPLE = 1024  # at least this many tokens are kept, at most twice as many
 ALIGN = 64  # fp32 products whose sides are multiples of it are alike for any number of threads
 
@@ -37,7 +37,7 @@ class InputCollector:
             return
         if not self.tokens:
             self._start(rows)
-        largest = torch.maximum(rows.amax(0), -rows.amin(0)).float()  # lets NaN through
+        largest = rows.abs().amax(0).float()  # lets NaN through
         if not torch.isfinite(largest).all():
             bad = int((~torch.isfinite(largest)).sum())
             raise QuantkitError(f"NaN or Inf in {bad} of {features} input channels")
