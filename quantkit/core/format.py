@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,6 @@ class ModelFacts:
     head: str | None
     dtype: str
     block_prefix: str
-    groups: tuple[tuple[str, ...], ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def dense(self) -> tuple[str, ...]:

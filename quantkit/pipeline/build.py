@@ -93,14 +93,12 @@ def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator
 def model_facts(prepared: Prepared) -> ModelFacts:
     """What the format's config block says of the model."""
     skeleton = prepared.model.skeleton
-    groups = tuple(group.names for kind in prepared.structure.kinds for group in kind.groups)
     return ModelFacts(
         schemes=prepared.plan.schemes,
         skipped=prepared.plan.skipped,
         head=skeleton.head or None,
         dtype=prepared.model.dtype_name,
         block_prefix=skeleton.prefix,
-        groups=tuple(dict.fromkeys(groups)),
     )
 
 
