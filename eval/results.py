@@ -1,0 +1,233 @@
+"""What `eval`, `quantize` and `sweep` leave behind for `report` and later comparisons.
+
+Units are in the names; fractions are 0 to 1; divergences are in nats. A figure that was not
+measured, or was not finite, is None. Readers accept fields they do not know.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+EVAL_SCHEMA = "quantkit.eval/1"
+SWEEP_SCHEMA = "quantkit.sweep/1"
+
+Interval = tuple[float, float]
+
+
+class Record(BaseModel):
+    """A part of a result."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Subject(Record):
+    """A model or an artifact: what was measured."""
+
+    name: str
+    revision: str | None = None
+    sha256: str | None = None
+    bytes: int | None = None
+    bits_per_weight: float | None = None
+    method: str | None = None
+    scheme: str | None = None
+    format: str | None = None
+
+
+class Protocol(Record):
+    """How the tokens were made and scored; figures of two protocols are never compared."""
+
+    name: str
+    text: str
+    tokens_sha256: str
+    documents: int | None = None
+    windows: int
+    sequence_length: int
+    bos: str = "none"
+    dtype: str = ""
+    batch: int | None = None
+    overlap_13gram_fraction: float | None = None
+
+
+class Perplexity(Record):
+    """exp(mean negative log likelihood); log_ratio is that of the model's to the reference's."""
+
+    value: float | None
+    standard_error: float | None = None
+    log_ratio: float | None = None
+    log_ratio_ci95: Interval | None = None
+
+
+class Divergence(Record):
+    """KL(reference || model) per token, in nats; floor is the reference against itself."""
+
+    mean: float | None
+    standard_error: float | None = None
+    ci95: Interval | None = None
+    median: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    max: float | None = None
+    floor_mean: float | None = None
+    by_domain: dict[str, float] = Field(default_factory=dict)
+    by_confidence: list[float | None] = Field(default_factory=list)
+    by_context: list[float | None] = Field(default_factory=list)
+
+
+class Task(Record):
+    """A question set answered by both models; the counts are of the same questions."""
+
+    name: str
+    questions: int
+    accuracy: float
+    reference_accuracy: float
+    right_to_wrong: int
+    wrong_to_right: int
+    mcnemar_p: float
+    recovery: float
+    recovery_ci95: Interval | None = None
+    detectable_fraction: float
+
+
+class Memory(Record):
+    """Bytes: planned, and as the machine counted them while the model ran."""
+
+    planned_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    allocated_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    host_peak_rss_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+    fragmentation_fraction: float | None = None
+    parts_bytes: dict[str, int] = Field(default_factory=dict)
+    blocks: list[dict[str, float | int | str]] = Field(default_factory=list)
+
+
+class LocalSpeed(Record):
+    """One cell of batch x context, measured in this process with the kernel that it names."""
+
+    batch: int
+    context_tokens: int
+    kernel: str
+    threads: int
+    repeats: int
+    prefill_tokens_per_s: float | None = None
+    prefill_ci95: Interval | None = None
+    decode_tokens_per_s: float | None = None
+    decode_ci95: Interval | None = None
+    prefill_ratio: float | None = None
+    decode_ratio: float | None = None
+    ttft_p50_ms: float | None = None
+    itl_p50_ms: float | None = None
+    itl_p95_ms: float | None = None
+    itl_p99_ms: float | None = None
+
+
+class EngineSpeed(Record):
+    """An engine under a closed loop of `concurrency` requests."""
+
+    engine: str
+    version: str = ""
+    kernel: str = ""
+    concurrency: int
+    requests: int
+    failed_requests: int
+    input_tokens: int
+    output_tokens: int
+    output_tokens_per_s: float
+    ttft_p50_ms: float | None = None
+    ttft_p99_ms: float | None = None
+    itl_p50_ms: float | None = None
+    itl_p99_ms: float | None = None
+    tpot_excl_first_p50_ms: float | None = None
+
+
+class Speed(Record):
+    """Tokens a second; a ratio is to the original in the same run."""
+
+    local: list[LocalSpeed] = Field(default_factory=list)
+    engine: list[EngineSpeed] = Field(default_factory=list)
+
+
+class Modules(Record):
+    """Relative squared output error of each linear: a row a block, a column a kind of linear."""
+
+    columns: list[str] = Field(default_factory=list)
+    relative_output_error: list[list[float | None]] = Field(default_factory=list)
+
+
+class Documents(Record):
+    """Sums per document: any two results of one token hash can be compared, paired, from these."""
+
+    id: list[str] = Field(default_factory=list)
+    domain: list[str] = Field(default_factory=list)
+    n: list[int] = Field(default_factory=list)
+    sum_nll: list[float] = Field(default_factory=list)
+    sum_nll_reference: list[float] = Field(default_factory=list)
+    sum_kl_nats: list[float] = Field(default_factory=list)
+    top1_hits: list[int] = Field(default_factory=list)
+
+
+class GateOutcome(Record):
+    """A limit and how it went."""
+
+    expression: str
+    value: float | str | None = None
+    interval: Interval | None = None
+    limit: float | str | None = None
+    status: Literal["passed", "failed", "undecided"]
+    why: str = ""
+
+
+class EvalResult(Record):
+    """One artifact measured (`eval.json`)."""
+
+    schema_: Literal["quantkit.eval/1"] = Field(EVAL_SCHEMA, alias="schema")
+    created_utc: str = ""
+    status: Literal["valid", "invalid"] = "valid"
+    artifact: Subject
+    reference: Subject | None = None
+    protocol: Protocol
+    tokens: int
+    perplexity: Perplexity
+    reference_perplexity: Perplexity | None = None
+    kl: Divergence | None = None
+    top1_agreement: float | None = None
+    top1_ci95: Interval | None = None
+    detectable: dict[str, float] = Field(default_factory=dict)
+    tasks: list[Task] = Field(default_factory=list)
+    memory: Memory = Memory()
+    speed: Speed = Speed()
+    modules: Modules = Modules()
+    documents: Documents = Documents()
+    gates: list[GateOutcome] = Field(default_factory=list)
+    environment: dict[str, Any] = Field(default_factory=dict)
+    notes: list[str] = Field(default_factory=list)
+
+
+class SweepRun(Record):
+    """One recipe of a sweep; `eval` is a path relative to sweep.json, None where it failed."""
+
+    key: str
+    label: str
+    family: str
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    recipe_sha256: str = ""
+    command: str = ""
+    eval: str | None = None
+    eval_sha256: str | None = None
+    status: Literal["done", "failed", "pending"]
+    why: str = ""
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+    peak_rss_bytes: int | None = None
+
+
+class SweepResult(Record):
+    """All recipes of a sweep over one model (`sweep.json`); run `original` is the model itself."""
+
+    schema_: Literal["quantkit.sweep/1"] = Field(SWEEP_SCHEMA, alias="schema")
+    created_utc: str = ""
+    model: Subject
+    workload: dict[str, Any] = Field(default_factory=dict)
+    runs: list[SweepRun] = Field(default_factory=list)
