@@ -103,6 +103,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     watch = stopwatch()
     check_output(Path(output))
     source = resolve(model, trust_remote_code=trust_remote_code)
+    check_output(Path(output), source.folder)
     prepared = _prepare(source, recipe, device, trust_remote_code)
     calibration = calibrate(prepared, trust_remote_code=trust_remote_code)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)

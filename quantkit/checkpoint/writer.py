@@ -199,11 +199,12 @@ class ArtifactWriter:
         self._lock = None
 
 
-def check_output(output: Path) -> None:
-    """Nothing, when `output` can become a new folder.
+def check_output(output: Path, source: Path | None = None) -> None:
+    """Nothing, when `output` can become a new folder outside of `source`.
 
     Raises:
-        InputError: it exists and is not an empty folder, or its parent does not exist.
+        InputError: it exists and is not an empty folder, its parent does not exist, or it would
+            lie in the source.
     """
     if output.name in ("", ".."):
         raise InputError(f"`{output}` is no name for a new folder", hint="-o path/to/new-folder")
@@ -220,6 +221,12 @@ def check_output(output: Path) -> None:
             f"`{output.parent}` is not a folder",
             why=f"`{output.name}` would be made in it",
             hint=f"mkdir -p {shlex.quote(str(output.parent))}",
+        )
+    if source is not None and output.resolve().is_relative_to(source.resolve()):
+        raise InputError(
+            f"`{output}` lies in the model's own folder",
+            why="a model is read while its artifact is written",
+            hint=f"-o {shlex.quote(str(source.resolve()))}-quantized",
         )
 
 

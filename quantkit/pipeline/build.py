@@ -9,12 +9,11 @@ import torch
 from quantkit.checkpoint.side_files import carry_side_files, edited_config
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
-from quantkit.core.format import ModelFacts
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import Job
-from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.prepare import Prepared, model_facts
 from quantkit.pipeline.write import encoded, sources, weight_hash
 
 
@@ -88,18 +87,6 @@ def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator
             yield name, "quantized"
         else:
             yield name, "rescaled" if name in changed else "copied"
-
-
-def model_facts(prepared: Prepared) -> ModelFacts:
-    """What the format's config block says of the model."""
-    skeleton = prepared.model.skeleton
-    return ModelFacts(
-        schemes=prepared.plan.schemes,
-        skipped=prepared.plan.skipped,
-        head=skeleton.head or None,
-        dtype=prepared.model.dtype_name,
-        block_prefix=skeleton.prefix,
-    )
 
 
 def verify_weights(

@@ -120,7 +120,7 @@ def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:
     return replace(
         stats,
         hessian=stats.hessian / outer,
-        sink=stats.sink / outer,
+        firsts=stats.firsts / s,
         absmax=stats.absmax / s,
         sample=stats.sample / s,
     )

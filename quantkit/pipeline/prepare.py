@@ -7,7 +7,7 @@ from typing import Any
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts
+from quantkit.core.format import Format, LinearFacts, ModelFacts
 from quantkit.core.method import Method
 from quantkit.core.plan import Fate, Plan, make_plan
 from quantkit.core.recipe import Recipe
@@ -59,7 +59,21 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
         raise RefusedError(
             "nothing is left to quantize", why="every linear is left out", hint="fewer overrides"
         )
-    return Prepared(model, structure, plan, method, output, options)
+    prepared = Prepared(model, structure, plan, method, output, options)
+    output.config(model_facts(prepared))  # refuses what the format cannot say of the whole model
+    return prepared
+
+
+def model_facts(prepared: Prepared) -> ModelFacts:
+    """What the format's config block says of the model."""
+    skeleton = prepared.model.skeleton
+    return ModelFacts(
+        schemes=prepared.plan.schemes,
+        skipped=prepared.plan.skipped,
+        head=skeleton.head or None,
+        dtype=prepared.model.dtype_name,
+        block_prefix=skeleton.prefix,
+    )
 
 
 def method_options(method: Method, recipe: Recipe) -> Any:

@@ -177,6 +177,12 @@ def test_overrides_leave_modules_as_they_are(
         ({"settings": ["options.dampp=0.1"]}, InputError, 2, "damp"),
         ({"settings": ['overrides=[{match: "*.nothing", skip: true}]']}, InputError, 2, "*"),
         ({"method": "nf4", "format": "gptq"}, RefusedError, 4, "bitsandbytes"),
+        (
+            {"settings": ['overrides=[{match: "*.down_proj", bits: 8}]']},
+            RefusedError,
+            4,
+            "compressed-tensors",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(
@@ -193,6 +199,16 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert caught.value.exit_code == code
     assert tried in str(caught.value.hint)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(error):
+        quantkit.plan(str(folder), recipe=quantkit.build_recipe(None, **changes))
+
+
+def test_an_output_inside_the_model_is_refused(tiny_checkpoint: Callable[..., Path]) -> None:
+    folder = tiny_checkpoint("llama", dtype="bfloat16")
+    before = sorted(folder.iterdir())
+    with pytest.raises(InputError, match="lies in the model's own folder"):
+        quantize(str(folder), folder / "out", recipe=recipe("rtn"))
+    assert sorted(folder.iterdir()) == before
 
 
 def test_nan_in_a_weight_is_named_and_nothing_is_left(
