@@ -29,11 +29,14 @@ class Options:
     rescale: search scales of input channels.
     clip: fit each group's range to least weighted error, instead of spanning it.
     signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
+    sink: weight of the sequences' first tokens where keys and values are made, in units of all
+        tokens together.
     """
 
     rescale: bool = True
     clip: bool = True
     signed: bool = True
+    sink: float = 1.0
 
 
 @one_thread()
@@ -51,12 +54,13 @@ def rescale(
     rows = stacked[:: -(-len(stacked) // ROWS)]
     # scales that storage does not round: which of the candidates is best does not depend on it
     grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32, options.signed)
-    importance = importance_of(stats.diagonal)
+    hessian = stats.attended(options.sink)
+    importance = importance_of(hessian.diagonal())
 
     def loss(s: torch.Tensor) -> float:
         searched = importance / s.square() if options.clip else None
         back = nearest(rows * s, searched, scheme, grid).dequantize() / s
-        return float(row_losses(back - rows, stats.hessian).sum())
+        return float(row_losses(back - rows, hessian).sum())
 
     magnitude = importance.sqrt()
     best, least = None, GAIN * loss(torch.ones_like(magnitude))

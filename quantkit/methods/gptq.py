@@ -30,9 +30,8 @@ class Options:
     """Every ingredient can be switched off.
 
     damp: added to the diagonal of H, in units of its mean, or of each entry if scale_free_damping.
-    sink: weight of the sequences' first tokens, in units of all tokens together. Queries attend to
-        them far more than their number says, so that plain GPTQ ruins their keys and values.
-    sink_everywhere: not only where the group feeds other positions (keys, values).
+    sink: weight of the sequences' first tokens where keys and values are made, in units of all
+        tokens together; plain GPTQ ruins those that every query looks at.
     signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
     search: a group's scale spans it ("minmax"), has the least error weighted by the pivots
         ("weighted"), or is the best of some around that one by a run through the group ("trial").
@@ -43,7 +42,6 @@ class Options:
     damp: float = 0.05
     scale_free_damping: bool = False
     sink: float = 1.0
-    sink_everywhere: bool = False
     signed: bool = True
     search: Literal["trial", "weighted", "minmax"] = "trial"
     order: Literal["group", "natural"] = "group"
@@ -86,9 +84,7 @@ def _feedback(
     stats: InputStats, size: int, options: Options
 ) -> tuple[Feedback | None, tuple[str, ...]]:
     """The factor of the damped Hessian with its order, and the fallbacks that it took."""
-    hessian = stats.hessian
-    if options.sink and (options.sink_everywhere or stats.mixes_tokens):
-        hessian = torch.add(hessian, stats.sink, alpha=options.sink * stats.tokens)
+    hessian = stats.attended(options.sink)
     order = _order(hessian.diagonal(), size, options)
     ordered = hessian.index_select(0, order).index_select(1, order)
     diagonal = ordered.diagonal().clone()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from quantkit.core.errors import QuantkitError
-from quantkit.grid.threads import one_thread
 from quantkit.stats.inputs import InputStats
 
 CHUNK = 2048  # tokens of one product; sums of chunks are rounded, so it is part of the result
@@ -69,16 +68,12 @@ class InputCollector:
         _mirror(self._hessian)
         hessian = self._hessian[:features, :features].contiguous()
         del self._hessian
-        firsts = torch.cat(self._firsts)
-        with one_thread():
-            sink = firsts.T @ firsts / len(firsts)
         return InputStats(
             hessian=hessian,
-            sink=sink,
+            firsts=torch.cat(self._firsts),
             absmax=self._absmax,
             sample=torch.cat(self._sample),
             tokens=self.tokens,
-            sequences=len(firsts),
             mixes_tokens=self.mixes_tokens,
         )
 

@@ -108,13 +108,13 @@ def test_loss_is_the_relative_error_of_the_output(method: Method, stats: InputSt
 
 
 def test_arguments_stay_as_they_were(method: Method, stats: InputStats) -> None:
-    given, kept = weights(), [stats.hessian.clone(), stats.sink.clone(), stats.sample.clone()]
+    given, kept = weights(), [stats.hessian.clone(), stats.firsts.clone(), stats.sample.clone()]
     for scheme in schemes(method)[:2]:
         method.quantize(given, stats, scheme, torch.bfloat16, method.options())
         if method.rescale is not None:
             method.rescale(given, stats, scheme, method.options())
     assert all(torch.equal(a, b) for a, b in zip(given, weights(), strict=True))
-    now = (stats.hessian, stats.sink, stats.sample)
+    now = (stats.hessian, stats.firsts, stats.sample)
     assert all(torch.equal(a, b) for a, b in zip(now, kept, strict=True))
 
 

@@ -123,13 +123,12 @@ def test_sink_term_spares_the_first_tokens(
 
     assert error(mixing, Options()) < 0.5 * error(mixing, Options(sink=0))
     assert error(plain, Options()) == error(mixing, Options(sink=0))
-    assert error(plain, Options(sink_everywhere=True)) == error(mixing, Options())
 
 
 def test_scaling_the_hessian_changes_nothing(
     weights: list[torch.Tensor], stats: InputStats
 ) -> None:
-    scaled = replace(stats, hessian=stats.hessian * 64, sink=stats.sink * 64)
+    scaled = replace(stats, hessian=stats.hessian * 64, firsts=stats.firsts * 8)
     for a, b in zip(solve(weights, stats), solve(weights, scaled), strict=True):
         assert torch.equal(a.qtensor.codes, b.qtensor.codes)
         assert torch.equal(a.qtensor.scales, b.qtensor.scales)
@@ -146,7 +145,7 @@ def test_solved_together_or_alone(weights: list[torch.Tensor], stats: InputStats
 def test_channels_may_be_named_otherwise(weights: list[torch.Tensor], stats: InputStats) -> None:
     """Whole rows share a scale: another order of channels is the same problem."""
     order = torch.randperm(192, generator=torch.Generator().manual_seed(1))
-    other = replace(stats, hessian=stats.hessian[order][:, order], sink=stats.sink[order][:, order])
+    other = replace(stats, hessian=stats.hessian[order][:, order], firsts=stats.firsts[:, order])
     scheme = Scheme(group_size=None)
     here = solve(weights, stats, scheme)
     there = solve([w[:, order] for w in weights], other, scheme)
@@ -253,7 +252,7 @@ def test_golden_codes() -> None:
     weight = torch.stack([(columns * 7 % 13 - 6.0) / 4, (columns * 5 % 17 - 3.0) / 8])
     x = torch.stack([torch.cos(columns * (t + 1) * 0.37) for t in range(64)])
     x = x + torch.eye(32).repeat(2, 1)
-    stats = InputStats(x.T @ x, torch.zeros(32, 32), x.abs().amax(0), x, 64, 1, mixes_tokens=False)
+    stats = InputStats(x.T @ x, x[:1], x.abs().amax(0), x, 64, mixes_tokens=False)
     (solved,) = solve([weight], stats, Scheme(bits=3, group_size=32), Options(damp=0.01))
     assert ["".join(map(str, row)) for row in solved.qtensor.codes.tolist()] == [
         "05151637374740505162737374051516",
