@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 EVAL_SCHEMA = "quantkit.eval/1"
 SWEEP_SCHEMA = "quantkit.sweep/1"
+EVAL_FILE = "eval.json"
+SWEEP_FILE = "sweep.json"
 
 Interval = tuple[float, float]
 

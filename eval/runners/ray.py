@@ -1,0 +1,35 @@
+"""Runs spread over the machines of a Ray cluster that is there already."""
+
+from collections.abc import Iterator, Sequence
+
+from quantkit.core.errors import InputError, ResourceError
+from quantkit.eval.results import SweepRun
+from quantkit.eval.sweep import Task
+
+
+def run(tasks: Sequence[Task]) -> Iterator[SweepRun]:
+    """Results as they come; a machine that is lost costs its run, which Ray starts elsewhere.
+
+    The model and the sweep's folder must lie where every machine sees them under the same path.
+
+    Raises:
+        InputError: Ray is not installed. ResourceError: no cluster answers.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise InputError("runner `ray` needs Ray", hint="pip install 'ray[default]'") from None
+    try:
+        ray.init(address="auto", ignore_reinit_error=True, log_to_driver=False)
+    except ConnectionError as error:
+        hint = "ray start --head, or --runner local"
+        raise ResourceError("no Ray cluster answers", why=str(error), hint=hint) from None
+    gpus = 1 if ray.cluster_resources().get("GPU") else 0
+    remote = ray.remote(num_gpus=gpus, max_retries=1)(lambda task: task())
+    waiting = [remote.remote(task) for task in tasks]
+    while waiting:
+        ready, waiting = ray.wait(waiting, num_returns=1)
+        yield ray.get(ready[0])
+
+
+RUNNER = run

@@ -1,0 +1,244 @@
+"""A sweep: one model, many recipes, and a journal from which a killed sweep goes on.
+
+The folder holds `sweep.json` (the journal, and what `report` reads), `reference/` and, for each
+recipe, `runs/KEY/eval.json` with `runs/KEY/artifact/` beside it.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from quantkit.checkpoint import durable, files, strict_json
+from quantkit.core.errors import InputError, QuantkitError, ResourceError
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.recipe import Recipe
+from quantkit.eval.results import EVAL_FILE, SWEEP_FILE, EvalResult, SweepResult, SweepRun
+
+RUNS = "runs"
+ARTIFACT = "artifact"
+LOCK = "lock"
+
+Task = Callable[[], SweepRun]
+
+
+class Runner(Protocol):
+    """Where the tasks of a sweep run."""
+
+    def __call__(self, tasks: Sequence[Task]) -> Iterator[SweepRun]:
+        """Call every task, and give the results as they come."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One recipe of a sweep; `key` names its folder, `command` makes its artifact alone."""
+
+    key: str
+    label: str
+    recipe: Recipe
+    document: Mapping[str, Any]
+    command: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """Of the recipe in full."""
+        text = json.dumps(self.document, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def entry(self, **found: Any) -> SweepRun:
+        """The journal's entry of this job."""
+        return SweepRun(
+            key=self.key,
+            label=self.label,
+            family=self.recipe.method,
+            recipe=dict(self.document),
+            recipe_sha256=self.sha256,
+            command=self.command,
+            **found,
+        )
+
+
+def jobs_of(recipes: Iterable[tuple[Recipe, Mapping[str, Any]]]) -> tuple[Job, ...]:
+    """A job for each recipe and its document.
+
+    Raises:
+        InputError: two of them are the same.
+    """
+    found: dict[str, Job] = {}
+    for recipe, document in recipes:
+        grid = _grid(recipe)
+        key = re.sub(r"[^a-z0-9.]+", "-", f"{recipe.name} {grid}".lower()).strip("-")
+        job = Job(key, f"{recipe.name} {grid}", recipe, document)
+        if key in found:
+            raise InputError(
+                f"recipe `{job.label}` comes twice",
+                why="a sweep tells its runs apart by recipe, bits and group size",
+                hint="another `name:` in one of the recipe files",
+            )
+        found[key] = job
+    return tuple(found.values())
+
+
+def _grid(recipe: Recipe) -> str:
+    """`W4 g64 sym`, with `auto` where the group size is found per model."""
+    label = recipe.scheme.resolve(None).label()
+    size = recipe.scheme.group_size
+    return label.replace("channel", "auto") if size == "auto" else label
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Make the sweep's folder, or take it over, for this process alone.
+
+    Raises:
+        InputError: it holds something that is no sweep.
+        ResourceError: another sweep runs there.
+    """
+    journal = folder / SWEEP_FILE
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
+        if not journal.exists():
+            raise InputError(
+                f"`{folder}` is not empty and holds no sweep", hint="another -o, or an empty folder"
+            )
+    with durable.io_errors(folder):
+        (folder / RUNS).mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResourceError(
+                f"another sweep is writing to `{folder}`",
+                hint="wait for it to end, or choose another -o",
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
+    """`fresh` with the runs that the folder's journal has as done, and whose files still fit.
+
+    Raises:
+        InputError: the journal is of another model or workload, or cannot be read.
+    """
+    path = folder / SWEEP_FILE
+    if not path.exists():
+        return fresh
+    old = read_sweep(path)
+    for what, was, now in (
+        ("model", old.model.sha256, fresh.model.sha256),
+        ("workload", old.workload, fresh.workload),
+    ):
+        if was != now:
+            raise InputError(
+                f"`{folder}` holds a sweep of another {what}",
+                why=f"{was} there, {now} here",
+                hint="another -o",
+            )
+    done = {run.recipe_sha256: run for run in old.runs if _stands(folder, run)}
+    listed = {run.key for run in fresh.runs}
+    others = [run for run in old.runs if run.key not in listed and _stands(folder, run)]
+    runs = [done.get(run.recipe_sha256, run) for run in fresh.runs]
+    return fresh.model_copy(update={"runs": runs + others, "created_utc": old.created_utc})
+
+
+def _stands(folder: Path, run: SweepRun) -> bool:
+    """Whether a run is done and its result is still the one that was recorded."""
+    if run.status != "done" or run.eval is None:
+        return False
+    path = folder / run.eval
+    return path.is_file() and files.sha256(path) == run.eval_sha256
+
+
+def read_sweep(path: Path) -> SweepResult:
+    """The sweep in a journal.
+
+    Raises:
+        InputError: it cannot be read, or is no journal of a sweep.
+    """
+    try:
+        return SweepResult.model_validate(files.read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"`{path}` is no journal of a sweep", why=f"{where}: {first['msg']}", hint="another -o"
+        ) from None
+
+
+def run_sweep(
+    folder: Path,
+    jobs: Sequence[Job],
+    start: SweepResult,
+    execute: Callable[[Job, Path], EvalResult],
+    runner: Runner,
+    report: Report = silent,
+) -> SweepResult:
+    """Run what `start` has as pending, and journal every result the moment it is there.
+
+    `execute(job, artifact)` makes the artifact and measures it. A run that fails is recorded with
+    its reason and passed over; a later sweep into the same folder tries it again.
+    """
+    sweep = start
+    by_key = {job.key: job for job in jobs}
+    waiting = [by_key[run.key] for run in start.runs if run.status == "pending"]
+    _write(folder, sweep)
+    began, total = time.monotonic(), len(waiting)
+    for count, run in enumerate(runner([_task(folder, job, execute) for job in waiting]), 1):
+        runs = [run if run.key == known.key else known for known in sweep.runs]
+        sweep = sweep.model_copy(update={"runs": runs})
+        _write(folder, sweep)
+        left = (time.monotonic() - began) / count * (total - count)
+        report(Progress("sweep", count, total, f"{run.label}: {run.status} {run.why}", left))
+    return sweep
+
+
+def _task(folder: Path, job: Job, execute: Callable[[Job, Path], EvalResult]) -> Task:
+    def task() -> SweepRun:
+        started, cpu = time.monotonic(), time.process_time()
+        try:
+            path = folder / RUNS / job.key / EVAL_FILE
+            path.parent.mkdir(exist_ok=True)
+            found = execute(job, path.with_name(ARTIFACT))
+            write_json(path, found.model_dump(mode="json", by_alias=True))
+        except QuantkitError as error:
+            why = error.what + (f": {error.why}" if error.why else "")
+            return job.entry(status="failed", why=why, seconds=time.monotonic() - started)
+        except Exception as error:  # noqa: BLE001 - one recipe's bug is not the end of the others
+            why = f"{type(error).__name__}: {error}"
+            return job.entry(status="failed", why=why, seconds=time.monotonic() - started)
+        return job.entry(
+            status="done",
+            eval=str(path.relative_to(folder)),
+            eval_sha256=files.sha256(path),
+            seconds=time.monotonic() - started,
+            cpu_seconds=time.process_time() - cpu,
+        )
+
+    return task
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a file of JSON in place of what was there; a kill leaves the old one or the new."""
+    durable.temporary(path).unlink(missing_ok=True)
+    durable.write_file(path, [strict_json.dumps(document)])
+
+
+def _write(folder: Path, sweep: SweepResult) -> None:
+    write_json(folder / SWEEP_FILE, sweep.model_dump(mode="json", by_alias=True))
+
+
+def now() -> str:
+    """The time, as results write it: `2026-01-31T12:00:00Z`."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,156 @@
+"""Which blocks, and which kinds of linears, carry the divergence of a quantized model.
+
+One part at a time is quantized in the original, and one part at a time is restored in the quantized
+model. All variants walk through the blocks together, so that each block is read once, and a variant
+costs only the blocks from the one on in which it leaves the model it came from.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.eval.estimate import Estimate, clustered_mean
+from quantkit.eval.scoring import Side, score_tokens
+from quantkit.eval.text import EvaluationText
+from quantkit.model.open import OpenModel, drop
+from quantkit.model.skeleton import is_linear
+from quantkit.model.walk import BlockInputs
+
+Pair = tuple[nn.Module, nn.Module]
+"""One block of the original and of the quantized model."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """KL from the original, in nats per token, with `name` alone quantized, and alone restored."""
+
+    name: str
+    only: Estimate
+    restored: Estimate
+
+
+@dataclass(frozen=True)
+class Triage:
+    """The whole model's KL and what its parts have of it; shares do not add up to the whole.
+
+    `kinds` is empty where a method folded scales into norms: a linear then fits only its own block.
+    """
+
+    whole: Estimate
+    blocks: tuple[Share, ...]
+    kinds: tuple[Share, ...]
+
+
+@dataclass
+class _Variant:
+    """The original or the quantized model (`base` 0 or 1) with one part of the other.
+
+    The part is block `index`, or in every block the linear `kind`. `states` are the hidden states
+    of all batches, as far as the variant has run.
+    """
+
+    states: list[torch.Tensor]
+    base: int
+    index: int | None = None
+    kind: str | None = None
+
+
+def triage(
+    artifact: OpenModel, original: OpenModel, text: EvaluationText, report: Report = silent
+) -> Triage:
+    """Shares of every block, and of every kind of quantized linear (`mlp.down_proj`).
+
+    With n blocks this runs about n times as many blocks as an evaluation of both models.
+    """
+    models = (original, artifact)
+    states, calls = original.enter(text.tokens)
+    whole = [_Variant(states, 0), _Variant(artifact.enter(text.tokens)[0], 1)]
+    kinds = [_Variant(whole[q].states, q, kind=kind) for kind in _kinds(artifact) for q in (0, 1)]
+    blocks: list[_Variant] = []
+    count = len(original.skeleton.blocks)
+    for index in range(count):
+        pair = (original.load_block(index), artifact.load_block(index))
+        if kinds and _folded(pair):
+            kinds.clear()
+        blocks += [_Variant(whole[q].states, q, index=index) for q in (0, 1)]
+        for variant in [*blocks, *kinds, *whole]:  # whole last: the others start from its states
+            _advance(variant, index, pair, calls)
+        for model_block in pair:
+            drop(model_block)
+        report(Progress("triage", index + 1, count, original.skeleton.block_name(index)))
+    vocab = int(original.config.get_text_config().vocab_size)
+    heads = [model.head() for model in models]
+    reference = Side(torch.cat(whole[0].states), heads[0], vocab)
+
+    def divergence(variant: _Variant) -> Estimate:
+        side = Side(torch.cat(variant.states), heads[variant.base], vocab)
+        kl = score_tokens(text.tokens, text.clusters, side, reference).kl
+        assert kl is not None
+        return clustered_mean(kl, text.clusters)
+
+    def shares(variants: list[_Variant]) -> Iterator[Share]:
+        for only, restored in zip(variants[::2], variants[1::2], strict=True):
+            name = only.kind or original.skeleton.block_name(only.index or 0)
+            yield Share(name, divergence(only), divergence(restored))
+
+    return Triage(divergence(whole[1]), tuple(shares(blocks)), tuple(shares(kinds)))
+
+
+def _advance(variant: _Variant, index: int, pair: Pair, calls: list[list[BlockInputs]]) -> None:
+    turned = variant.base ^ (variant.index == index)
+    with _exchanged(pair, variant.kind), torch.no_grad():
+        variant.states = [
+            calls[i][index].run(pair[turned], hidden) for i, hidden in enumerate(variant.states)
+        ]
+
+
+@contextmanager
+def _exchanged(pair: Pair, kind: str | None) -> Iterator[None]:
+    """The two blocks with their linears called `kind` in each other's place."""
+    if kind is None or not all(_has(block, kind) for block in pair):
+        yield
+        return
+    _exchange(pair, kind)
+    try:
+        yield
+    finally:
+        _exchange(pair, kind)
+
+
+def _exchange(pair: Pair, kind: str) -> None:
+    one, other = (block.get_submodule(kind) for block in pair)
+    parent, _, name = kind.rpartition(".")
+    for block, linear in zip(pair, (other, one), strict=True):
+        setattr(block.get_submodule(parent), name, linear)
+
+
+def _has(block: nn.Module, name: str) -> bool:
+    return any(known == name for known, _ in block.named_modules())
+
+
+def _kinds(artifact: OpenModel) -> list[str]:
+    """Paths within a block of the linears that are quantized in any block, in their order."""
+    found: dict[str, None] = {}
+    for index, block in enumerate(artifact.skeleton.blocks):
+        prefix = artifact.skeleton.block_name(index)
+        for path, module in block.named_modules():
+            if is_linear(module) and artifact.scheme(f"{prefix}.{path}") is not None:
+                found[path] = None
+    return list(found)
+
+
+def _folded(pair: Pair) -> bool:
+    """Whether anything but linears differs between the blocks."""
+    one, other = (dict(block.named_modules()) for block in pair)
+    return any(
+        not torch.equal(a, b)
+        for path, module in one.items()
+        if not is_linear(module)
+        for a, b in zip(
+            module.parameters(recurse=False), other[path].parameters(recurse=False), strict=True
+        )
+    )
