@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-EVAL_SCHEMA = "quantkit.eval/1"
-SWEEP_SCHEMA = "quantkit.sweep/1"
+EVAL_SCHEMA: Literal["quantkit.eval/1"] = "quantkit.eval/1"
+SWEEP_SCHEMA: Literal["quantkit.sweep/1"] = "quantkit.sweep/1"
 EVAL_FILE = "eval.json"
 SWEEP_FILE = "sweep.json"
 

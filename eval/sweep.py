@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -30,6 +30,7 @@ ARTIFACT = "artifact"
 LOCK = "lock"
 
 Task = Callable[[], SweepRun]
+Document = TypeVar("Document", SweepResult, EvalResult)
 
 
 class Runner(Protocol):
@@ -105,11 +106,11 @@ def claimed(folder: Path) -> Iterator[None]:
         ResourceError: another sweep runs there.
     """
     journal = folder / SWEEP_FILE
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / LOCK).exists():
-        if not journal.exists():
-            raise InputError(
-                f"`{folder}` is not empty and holds no sweep", hint="another -o, or an empty folder"
-            )
+    strange = folder.is_dir() and not (folder / LOCK).exists() and not journal.exists()
+    if strange and any(folder.iterdir()):
+        raise InputError(
+            f"`{folder}` is not empty and holds no sweep", hint="another -o, or an empty folder"
+        )
     with durable.io_errors(folder):
         (folder / RUNS).mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -167,14 +168,25 @@ def read_sweep(path: Path) -> SweepResult:
     Raises:
         InputError: it cannot be read, or is no journal of a sweep.
     """
+    return _read(path, SweepResult, "journal of a sweep")
+
+
+def read_eval(path: Path) -> EvalResult:
+    """The result in an `eval.json`.
+
+    Raises:
+        InputError: it cannot be read, or is no result of an evaluation.
+    """
+    return _read(path, EvalResult, "result of an evaluation")
+
+
+def _read(path: Path, shape: type[Document], noun: str) -> Document:
     try:
-        return SweepResult.model_validate(files.read_json(path))
+        return shape.model_validate(files.read_json(path))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"`{path}` is no journal of a sweep", why=f"{where}: {first['msg']}", hint="another -o"
-        ) from None
+        raise InputError(f"`{path}` is no {noun}", why=f"{where}: {first['msg']}") from None
 
 
 def run_sweep(

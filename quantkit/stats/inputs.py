@@ -32,7 +32,7 @@ class InputStats:
 
     @one_thread()
     def attended(self, sink: float) -> torch.Tensor:
-        """The Hessian with first tokens as heavy as they are attended to, if the group feeds others.
+        """The Hessian, with first tokens weighing as attended to where the group feeds others.
 
         Together they then weigh `sink` times as much as all tokens: queries look at them far more
         often than at any other, so that errors of their keys and values reach every position.

@@ -100,9 +100,9 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_claimed(tmp_path: Path) -> None:
-    with claimed(tmp_path / "new"), pytest.raises(ResourceError, match="another sweep"):
-        with claimed(tmp_path / "new"):
-            pass
+    taken = pytest.raises(ResourceError, match="another sweep")
+    with claimed(tmp_path / "new"), taken, claimed(tmp_path / "new"):
+        pass
     with claimed(tmp_path / "new"):
         pass
     (tmp_path / "mine").mkdir()
@@ -120,7 +120,7 @@ def ready(folder: Path) -> Callable[[Sequence[Task]], Iterator[SweepRun]]:
 
 
 def _killed_in(folder: Path, method: str) -> None:
-    def execute(job: Job, artifact: Path) -> EvalResult:
+    def execute(job: Job, _: Path) -> EvalResult:
         if job.recipe.method == method:
             os.kill(os.getpid(), signal.SIGKILL)
         with (folder / "calls").open("a") as calls:

@@ -1,0 +1,154 @@
+"""Run many recipes on one model, resumably."""
+
+import shlex
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quantkit.cli.console import Console, duration, size, table, with_error
+from quantkit.core.errors import InputError
+
+if TYPE_CHECKING:
+    from quantkit.eval.results import SweepResult, SweepRun
+
+EXAMPLES = """\b
+Examples:
+  quantkit sweep org/name --recipes gptq,awq,nf4 -o sweep
+  quantkit sweep ./model --recipes rtn,gptq --bits 4,3 --group-size 64,channel -o sweep
+"""
+
+
+def sweep(
+    console: Console,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the sweep; an unfinished one goes on.")
+    ],
+    recipes: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Shipped recipes, or .yaml files.")
+    ],
+    bits: Annotated[
+        str | None,
+        typer.Option(metavar="N,...", help="Each recipe of integer weights at each of these."),
+    ] = None,
+    group_size: Annotated[
+        str | None,
+        typer.Option(metavar="N|channel,...", help="And at each of these group sizes."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key, for all recipes. Repeatable."),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(help="File, folder or hub data set. Default: quantkit's own."),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Windows of calibration text. Default: 128.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="What is scored: file, folder or hub data set. Default: quantkit's own."),
+    ] = None,
+    windows: Annotated[int, typer.Option(min=1, help="Windows scored.")] = 16,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    runner: Annotated[str, typer.Option(help="local, or ray: on a Ray cluster.")] = "local",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
+    ] = False,
+) -> None:
+    """Run many recipes on one model, resumably."""
+    from quantkit.recipes.loader import build_recipe
+
+    wanted = [
+        build_recipe(
+            name,
+            settings=settings or (),
+            bits=bit,
+            group_size=group,
+            calibration=calibration,
+            samples=samples,
+        )
+        for name, bit, group in grid(_listed(recipes), _listed(bits), _listed(group_size))
+    ]
+    from quantkit import api
+
+    swept = api.sweep(
+        model,
+        output,
+        wanted,
+        text=text,
+        windows=windows,
+        device=device,
+        runner=runner,
+        trust_remote_code=trust_remote_code,
+        report=console.report,
+    )
+    console.result(swept.model_dump(mode="json", by_alias=True), sweep_text(output, swept))
+
+
+def grid(
+    recipes: list[str], bits: list[str], group_sizes: list[str]
+) -> Iterator[tuple[str, int | None, str | None]]:
+    """Every recipe with every pair of bits and group size; one with a grid of its own once.
+
+    Raises:
+        InputError: no recipe, or bits that are no number.
+    """
+    from quantkit.recipes.loader import build_recipe
+
+    if not recipes:
+        raise InputError("no recipe was named", hint="--recipes gptq,awq,nf4")
+    wrong = [word for word in bits if not word.isdecimal()]
+    if wrong:
+        raise InputError(f"--bits {wrong[0]}: expected 2, 3, 4 or 8", hint="--bits 4,3")
+    for name in recipes:
+        scheme = build_recipe(name).scheme
+        if scheme.grid != "int" or scheme.activation is not None:
+            yield name, None, None
+            continue
+        for bit, group in product(bits or [""], group_sizes or [""]):
+            yield name, int(bit) if bit else None, group or None
+
+
+def sweep_text(folder: Path, swept: "SweepResult") -> str:
+    """A row for each run, best first among those that were measured, and what to do next."""
+    rows = sorted(
+        (_row(folder, run) for run in swept.runs), key=lambda row: (row[0] is None, row[0])
+    )
+    head = ("recipe", "size", "bits/weight", "KL, nats", "top-1", "perplexity", "time", "")
+    next_step = f"next: quantkit report {shlex.quote(str(folder))} -o report.html"
+    return f"{table(head, [row[1:] for row in rows])}\n{next_step}"
+
+
+def _row(folder: Path, run: "SweepRun") -> tuple[object, ...]:
+    """The mean KL, and the cells of one run."""
+    from quantkit.eval.sweep import read_eval
+
+    took = duration(run.seconds) if run.seconds is not None else "-"
+    if run.eval is None:
+        return (None, run.label, *["-"] * 5, took, f"{run.status}: {run.why}")
+    found = read_eval(folder / run.eval)
+    kl, artifact = found.kl, found.artifact
+    top1 = "-" if found.top1_agreement is None else f"{100 * found.top1_agreement:.1f} %"
+    return (
+        kl.mean if kl else None,
+        run.label,
+        size(artifact.bytes or 0),
+        artifact.bits_per_weight and round(artifact.bits_per_weight, 2),
+        with_error(kl.mean, kl.standard_error) if kl else "-",
+        top1,
+        with_error(found.perplexity.value, found.perplexity.standard_error),
+        took,
+        "",
+    )
+
+
+def _listed(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+COMMAND = sweep

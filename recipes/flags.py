@@ -1,0 +1,40 @@
+"""A recipe as the flags that make it."""
+
+import shlex
+from typing import Any
+
+from quantkit.core.errors import InputError
+from quantkit.core.recipe import Recipe
+from quantkit.recipes.loader import Flags, build_recipe, load_recipe
+
+
+def flags_of(recipe: Recipe) -> str | None:
+    """The flags of `quantize` that make an equal recipe of a shipped one; None if none do."""
+    try:
+        base = load_recipe(recipe.name)
+    except InputError:
+        return None
+    stated = {key: value for key, value in _flags(recipe).items() if value != _flags(base)[key]}
+    if build_recipe(recipe.name, **stated) != recipe:  # type: ignore[typeddict-item]  # its own keys
+        return None
+    words = ["--recipe", recipe.name]
+    for key, value in stated.items():
+        if key == "symmetric":
+            words.append("--symmetric" if value else "--asymmetric")
+        else:
+            words += [f"--{key.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def _flags(recipe: Recipe) -> dict[str, Any]:
+    flags: Flags = {
+        "method": recipe.method,
+        "bits": recipe.scheme.bits,
+        "group_size": recipe.scheme.group_size,
+        "symmetric": recipe.scheme.symmetric,
+        "format": recipe.format,
+        "calibration": recipe.calibration.text,
+        "samples": recipe.calibration.samples,
+        "sequence_length": recipe.calibration.sequence_length,
+    }
+    return dict(flags)
