@@ -31,15 +31,18 @@ def planned_tensors(
     """Every tensor of the artifact, in an order that does not depend on the source's shards."""
     quantized = sources(model, schemes)
     planned: list[TensorSpec] = []
+    like: dict[tuple[tuple[int, ...], Scheme], list[tuple[str, torch.Tensor]]] = {}
     for name in sorted(model.checkpoint.names, key=_natural):
         info = model.checkpoint.names[name]
         linear = quantized.get(name)
         if linear is None:
             planned.append(TensorSpec(name, info.dtype, info.shape))
             continue
-        blank = _blank(model, linear, schemes[linear])
-        encoded = output.encode(blank, model.dtype_name).items()
-        planned += [TensorSpec.like(_stem(name) + suffix, tensor) for suffix, tensor in encoded]
+        kind = (info.shape, schemes[linear])
+        if kind not in like:  # torch is slow without numbers, and most linears are alike
+            blank = _blank(model, linear, schemes[linear])
+            like[kind] = list(output.encode(blank, model.dtype_name).items())
+        planned += [TensorSpec.like(_stem(name) + suffix, tensor) for suffix, tensor in like[kind]]
     return planned
 
 
