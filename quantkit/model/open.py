@@ -138,20 +138,28 @@ class OpenModel:
                     linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
         return block
 
-    def enter(self, input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    def enter(
+        self, *input_ids: torch.Tensor
+    ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them."""
-        size = max(1, TOKENS_PER_BATCH // input_ids.shape[1])
-        batches = [{"input_ids": ids} for ids in torch.split(input_ids.to(self.device), size)]
+        batches = [
+            {"input_ids": ids}
+            for windows in input_ids
+            for ids in torch.split(
+                windows.to(self.device), max(1, TOKENS_PER_BATCH // windows.shape[1])
+            )
+        ]
         return embed(self.skeleton, self.load, batches)
 
     def walk(
-        self, input_ids: torch.Tensor, report: Report = silent
+        self, *input_ids: torch.Tensor, report: Report = silent
     ) -> Iterator[list[torch.Tensor]]:
         """After each block in turn, the batches of its output; one block's weights in memory.
 
-        It is the list that goes on to the next block: what is put into it is computed with.
+        Each of `input_ids` (windows, length) is batched by itself. It is the list that goes on to
+        the next block: what is put into it is computed with.
         """
-        batches, calls = self.enter(input_ids)
+        batches, calls = self.enter(*input_ids)
         count = len(self.skeleton.blocks)
         for index in range(count):
             block = self.load_block(index)
@@ -165,7 +173,7 @@ class OpenModel:
     def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
         """The last block's output (windows, length, width), each block's weights read once."""
         batches: list[torch.Tensor] = []
-        for batches in self.walk(input_ids, report):  # noqa: B007 - the last ones are wanted
+        for batches in self.walk(input_ids, report=report):  # noqa: B007 - the last are wanted
             pass
         return torch.cat(batches)
 
