@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from quantkit.core.errors import InputError, QuantkitError, ResourceError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import Recipe
 from quantkit.eval.results import EVAL_FILE, SWEEP_FILE, EvalResult, SweepResult, SweepRun
+from quantkit.recipes.flags import flags_of
+from quantkit.recipes.schema import document_of
 
 RUNS = "runs"
 ARTIFACT = "artifact"
@@ -36,7 +39,7 @@ Document = TypeVar("Document", SweepResult, EvalResult)
 class Runner(Protocol):
     """Where the tasks of a sweep run."""
 
-    def __call__(self, tasks: Sequence[Task]) -> Iterator[SweepRun]:
+    def __call__(self, tasks: Sequence[Task], /) -> Iterator[SweepRun]:
         """Call every task, and give the results as they come."""
 
 
@@ -48,7 +51,7 @@ class Job:
     label: str
     recipe: Recipe
     document: Mapping[str, Any]
-    command: str = ""
+    command: str
 
     @property
     def sha256(self) -> str:
@@ -69,24 +72,25 @@ class Job:
         )
 
 
-def jobs_of(recipes: Iterable[tuple[Recipe, Mapping[str, Any]]]) -> tuple[Job, ...]:
-    """A job for each recipe and its document.
+def jobs_of(model: str, recipes: Iterable[Recipe]) -> tuple[Job, ...]:
+    """A job for each recipe.
 
     Raises:
         InputError: two of them are the same.
     """
     found: dict[str, Job] = {}
-    for recipe, document in recipes:
-        grid = _grid(recipe)
-        key = re.sub(r"[^a-z0-9.]+", "-", f"{recipe.name} {grid}".lower()).strip("-")
-        job = Job(key, f"{recipe.name} {grid}", recipe, document)
+    for recipe in recipes:
+        label = f"{recipe.name} {_grid(recipe)}"
+        key = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
+        flags = flags_of(recipe) or f"--recipe {key}.yaml"
+        command = f"quantkit quantize {shlex.quote(model)} -o {key} {flags}"
         if key in found:
             raise InputError(
-                f"recipe `{job.label}` comes twice",
+                f"recipe `{label}` comes twice",
                 why="a sweep tells its runs apart by recipe, bits and group size",
                 hint="another `name:` in one of the recipe files",
             )
-        found[key] = job
+        found[key] = Job(key, label, recipe, document_of(recipe), command)
     return tuple(found.values())
 
 
@@ -212,7 +216,8 @@ def run_sweep(
         sweep = sweep.model_copy(update={"runs": runs})
         _write(folder, sweep)
         left = (time.monotonic() - began) / count * (total - count)
-        report(Progress("sweep", count, total, f"{run.label}: {run.status} {run.why}", left))
+        told = f"{run.label}: {run.why or run.status}"
+        report(Progress("sweep", count, total, told, left))
     return sweep
 
 
@@ -223,7 +228,7 @@ def _task(folder: Path, job: Job, execute: Callable[[Job, Path], EvalResult]) ->
             path = folder / RUNS / job.key / EVAL_FILE
             path.parent.mkdir(exist_ok=True)
             found = execute(job, path.with_name(ARTIFACT))
-            write_json(path, found.model_dump(mode="json", by_alias=True))
+            write_json(path, found.to_dict())
         except QuantkitError as error:
             why = error.what + (f": {error.why}" if error.why else "")
             return job.entry(status="failed", why=why, seconds=time.monotonic() - started)

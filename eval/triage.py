@@ -7,15 +7,16 @@ costs only the blocks from the one on in which it leaves the model it came from.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 
 from quantkit.core.progress import Progress, Report, silent
-from quantkit.eval.estimate import Estimate, clustered_mean
-from quantkit.eval.scoring import Side, score_tokens
+from quantkit.eval.estimate import Estimate
+from quantkit.eval.scoring import score_tokens
 from quantkit.eval.text import EvaluationText
+from quantkit.eval.walking import rows_of, side_of
 from quantkit.model.open import OpenModel, drop
 from quantkit.model.skeleton import is_linear
 from quantkit.model.walk import BlockInputs
@@ -66,9 +67,8 @@ def triage(
 
     With n blocks this runs about n times as many blocks as an evaluation of both models.
     """
-    models = (original, artifact)
-    states, calls = original.enter(text.tokens)
-    whole = [_Variant(states, 0), _Variant(artifact.enter(text.tokens)[0], 1)]
+    states, calls = original.enter(text.inputs)
+    whole = [_Variant(states, 0), _Variant(artifact.enter(text.inputs)[0], 1)]
     kinds = [_Variant(whole[q].states, q, kind=kind) for kind in _kinds(artifact) for q in (0, 1)]
     blocks: list[_Variant] = []
     count = len(original.skeleton.blocks)
@@ -82,15 +82,12 @@ def triage(
         for model_block in pair:
             drop(model_block)
         report(Progress("triage", index + 1, count, original.skeleton.block_name(index)))
-    vocab = int(original.config.get_text_config().vocab_size)
-    heads = [model.head() for model in models]
-    reference = Side(torch.cat(whole[0].states), heads[0], vocab)
+    sides = [side_of(model, whole[q].states, text) for q, model in enumerate((original, artifact))]
 
     def divergence(variant: _Variant) -> Estimate:
-        side = Side(torch.cat(variant.states), heads[variant.base], vocab)
-        kl = score_tokens(text.tokens, text.clusters, side, reference).kl
-        assert kl is not None
-        return clustered_mean(kl, text.clusters)
+        side = replace(sides[variant.base], rows=rows_of(variant.states))
+        scores = score_tokens(text, side, sides[0])
+        return scores.mean(scores.beside["kl"])
 
     def shares(variants: list[_Variant]) -> Iterator[Share]:
         for only, restored in zip(variants[::2], variants[1::2], strict=True):

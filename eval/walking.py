@@ -51,7 +51,7 @@ def walk(model: ScoredModel, text: EvaluationText, report: Report = silent) -> W
     batches: list[torch.Tensor] = []
     for batches in model.walk(text.inputs, report=report):  # noqa: B007 - the last are wanted
         pass
-    return Walk(_side(model, batches, text))
+    return Walk(side_of(model, batches, text))
 
 
 def walk_reference(model: ScoredModel, text: EvaluationText, report: Report = silent) -> Walk:
@@ -83,7 +83,7 @@ def walk_together(
     )
     for own, theirs in steps:
         errors.append(_relative_error(own, theirs))
-    return Walk(_side(model, own, text), errors=tuple(errors)), _finish(reference, theirs, text)
+    return Walk(side_of(model, own, text), errors=tuple(errors)), _finish(reference, theirs, text)
 
 
 def depth(model: ScoredModel) -> int:
@@ -118,10 +118,10 @@ def _finish(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationTex
     """The side of the whole text, and the larger of the floors that the probes show."""
     probes = _probes(model, text)
     count = len(batches) - len(probes)
-    side = _side(model, batches[:count], text)
+    side = side_of(model, batches[:count], text)
     floors = []
     for probe in batches[count:]:
-        again = Side(_rows([probe]), side.head, side.vocabulary)
+        again = Side(rows_of([probe]), side.head, side.vocabulary)
         spans = [_within(span, probe.shape[1]) for span in text.spans[: len(probe)]]
         floors.append(self_divergence(side, again, spans))
     floors = [floor for floor in floors if len(floor)]
@@ -132,7 +132,12 @@ def _within(span: Span, length: int) -> Span:
     return min(span[0], length), min(span[1], length)
 
 
-def _side(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText) -> Side:
+def side_of(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText) -> Side:
+    """What scores the model, from its last block's output in batches.
+
+    Raises:
+        RefusedError: the tokenizer knows more tokens than the model.
+    """
     rows = int(model.config.get_text_config().vocab_size)
     if rows < text.vocabulary:
         raise RefusedError(
@@ -140,10 +145,11 @@ def _side(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText)
             why="some tokens of a text could have no probability",
             hint="the tokenizer that belongs to the model",
         )
-    return Side(_rows(batches), model.head(), text.vocabulary)
+    return Side(rows_of(batches), model.head(), text.vocabulary)
 
 
-def _rows(batches: list[torch.Tensor]) -> Callable[[int, slice], torch.Tensor]:
+def rows_of(batches: list[torch.Tensor]) -> Callable[[int, slice], torch.Tensor]:
+    """Rows of a window by window and positions, from batches of equal size but the last."""
     size = len(batches[0])
     return lambda window, positions: batches[window // size][window % size, positions]
 

@@ -2,69 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from quantkit.checkpoint.source import Source, resolve
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, ArtifactWriter, check_output
-from quantkit.core.errors import InputError
-from quantkit.core.manifest import FILE_NAME
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
+from quantkit.core import registry
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
-from quantkit.pipeline.measure import Cost, stopwatch
-from quantkit.recipes.loader import build_recipe, load_family
-from quantkit.recipes.schema import document_of
+from quantkit.recipes.loader import build_recipe
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
-    from quantkit.eval.gates import GateResult
-    from quantkit.eval.results import EvalResult
-    from quantkit.pipeline.prepare import Prepared
+    from quantkit.eval.produce import QuantizeResult
+    from quantkit.eval.results import EvalResult, SweepResult
+    from quantkit.eval.sweep import Runner
 
 __all__ = [
     "Finding",
-    "QuantizeResult",
     "demo",
     "doctor",
     "evaluate",
     "generate",
     "plan",
     "quantize",
+    "sweep",
 ]
-
-
-@dataclass(frozen=True)
-class QuantizeResult:
-    """What a finished run made and what it cost."""
-
-    output: Path
-    bytes: int
-    bits_per_weight: float
-    cost: Cost
-    recipe: Mapping[str, Any]
-    modules: tuple[Mapping[str, Any], ...]
-    evaluation: Mapping[str, Any] | None
-    gates: tuple[GateResult, ...]
-    remarks: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "output": str(self.output),
-            "bytes": self.bytes,
-            "bits_per_weight": self.bits_per_weight,
-            **asdict(self.cost),
-            "recipe": dict(self.recipe),
-            "modules": [dict(module) for module in self.modules],
-            "evaluation": self.evaluation,
-            "gates": [asdict(gate) for gate in self.gates],
-            "remarks": list(self.remarks),
-        }
 
 
 def quantize(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -93,47 +61,26 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     Raises:
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
-    from quantkit.eval.card import model_card
     from quantkit.eval.compare import SMOKE_WINDOWS, compare
-    from quantkit.eval.gates import judge
+    from quantkit.eval.produce import Order, produce
     from quantkit.eval.text import TextChoice
-    from quantkit.pipeline.build import build
     from quantkit.pipeline.calibrate import calibrate
-    from quantkit.pipeline.manifest import manifest_of
-    from quantkit.pipeline.write import planned_tensors
+    from quantkit.pipeline.start import start
 
-    watch = stopwatch()
     check_output(Path(output))
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
-    prepared = _prepare(source, recipe, device, trust_remote_code)
+    wanted = recipe or build_recipe()
+    prepared = start(source.folder, wanted, device, trust_remote_code=trust_remote_code)
     calibration = calibrate(prepared, trust_remote_code=trust_remote_code)
-    specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
-    with ArtifactWriter(Path(output), specs, max_shard_size) as writer:
-        ids = calibration.input_ids if calibration else None
-        built = build(prepared, writer, ids, report, trust_remote_code=trust_remote_code)
-        scored = None
-        if evaluate:
-            choice, trust = TextChoice(windows=SMOKE_WINDOWS), trust_remote_code
-            written = Source(writer.folder)
-            found = compare(written, source, choice, trust_remote_code=trust, report=report)
-            scored = found.to_dict()
-        document = document_of(prepared.plan.recipe)
-        manifest = manifest_of(source, prepared, document, calibration, built, scored, watch())
-        writer.write_json(FILE_NAME, manifest.to_dict())
-        writer.write_bytes("README.md", model_card(manifest.to_dict(), source.folder).encode())
-        writer.publish()
-    return QuantizeResult(
-        output=Path(output),
-        bytes=manifest.bytes,
-        bits_per_weight=manifest.bits_per_weight,
-        cost=watch(),
-        recipe=document,
-        modules=manifest.modules,
-        evaluation=scored,
-        gates=judge(prepared.plan.recipe.gates, scored),
-        remarks=manifest.remarks,
-    )
+    trust = trust_remote_code
+    order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
+
+    def score(written: Source) -> EvalResult:
+        choice = TextChoice(windows=SMOKE_WINDOWS)
+        return compare(written, source, choice, trust_remote_code=trust, report=report)
+
+    return produce(order, score if evaluate else None, report)
 
 
 def plan(
@@ -148,8 +95,11 @@ def plan(
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
+    from quantkit.pipeline.start import start
+
     source = resolve(model, trust_remote_code=trust_remote_code)
-    return _prepare(source, recipe, device, trust_remote_code).plan
+    wanted = recipe or build_recipe()
+    return start(source.folder, wanted, device, trust_remote_code=trust_remote_code).plan
 
 
 def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -194,6 +144,50 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         report=report,
     )
     return found.model_copy(update={"created_utc": datetime.now(UTC).isoformat(timespec="seconds")})
+
+
+def sweep(  # noqa: PLR0913 - the public surface; each has a default that is right for most
+    model: str,
+    output: str | Path,
+    recipes: Sequence[Recipe],
+    *,
+    text: str | None = None,
+    protocol: str = "qk@1",
+    windows: int | None = None,
+    device: str = "auto",
+    runner: str = "local",
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> SweepResult:
+    """Run every recipe on one model; what is done stays done when the sweep is killed.
+
+    Args:
+        model: a folder, or a hub id `org/name[@revision]`.
+        output: the sweep's folder: a new one, or one whose sweep of this model goes on.
+        recipes: what to run; those that fail are recorded and passed over.
+        text: what is scored, as in `evaluate`; the original is computed once for all recipes.
+        protocol: how it is cut and scored.
+        windows: how many windows at most.
+        device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        runner: "local", or "ray": on a Ray cluster whose machines all see model and output.
+        trust_remote_code: whether code of the model's folder may run.
+        report: is told how far the work is.
+    """
+    from quantkit.eval.sweep import claimed, jobs_of, resumed, run_sweep
+    from quantkit.eval.sweep_run import SweepInputs, begin, run_job
+    from quantkit.eval.text import TextChoice
+    from quantkit.pipeline.start import device_of
+
+    run: Runner = registry.load("eval.runners", runner, "RUNNER")
+    source = resolve(model, trust_remote_code=trust_remote_code)
+    jobs = jobs_of(model, recipes)
+    choice = TextChoice(text, protocol, windows=windows)
+    folder = Path(output).resolve()
+    inputs = SweepInputs(source, folder, choice, device_of(device), trust_remote_code)
+    with claimed(folder):
+        ready = resumed(folder, begin(inputs, jobs, report))
+        execute = partial(run_job, inputs, report=report)
+        return run_sweep(folder, jobs, ready, execute, run, report)
 
 
 def generate(
@@ -255,31 +249,3 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
             )
         report(Progress("demo", len(recipes), len(recipes), "done"))
     return rows
-
-
-def _prepare(source: Source, recipe: Recipe | None, device: str, trust: bool) -> Prepared:  # noqa: FBT001 - passed on
-    """The plan for the recipe and what the model's family adds to it."""
-    from quantkit.model.open import open_model
-    from quantkit.pipeline.prepare import prepare
-
-    wanted = recipe or build_recipe()
-    model = open_model(source.folder, trust_remote_code=trust, device=_device(device))
-    family = load_family(model.config.model_type)
-    if family is None:
-        return prepare(model, wanted)
-    prepared = prepare(model, replace(wanted, overrides=(*family.overrides, *wanted.overrides)))
-    remarks = (*prepared.plan.remarks, *family.notes)
-    return replace(prepared, plan=replace(prepared.plan, remarks=remarks))
-
-
-def _device(name: str) -> str:
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        why = str(error).splitlines()[0]
-        raise InputError(f"no device `{name}`", why=why, hint="--device cpu") from error
-    return name

@@ -15,7 +15,7 @@ def flags_of(recipe: Recipe) -> str | None:
     except InputError:
         return None
     stated = {key: value for key, value in _flags(recipe).items() if value != _flags(base)[key]}
-    if build_recipe(recipe.name, **stated) != recipe:  # type: ignore[typeddict-item]  # its own keys
+    if build_recipe(recipe.name, **stated) != recipe:
         return None
     words = ["--recipe", recipe.name]
     for key, value in stated.items():

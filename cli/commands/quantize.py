@@ -13,9 +13,9 @@ from quantkit.cli.figures import evaluation_lines
 from quantkit.core.errors import InputError
 
 if TYPE_CHECKING:
-    from quantkit.api import QuantizeResult
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
+    from quantkit.eval.produce import QuantizeResult
 
 EXAMPLES = """\b
 Examples:
@@ -176,7 +176,7 @@ def result_text(result: "QuantizeResult") -> str:
     cost = result.cost
     lines = [module_table(result.modules)]
     if result.evaluation:
-        lines += ["", *evaluation_lines(result.evaluation)]
+        lines += ["", *evaluation_lines(result.evaluation.to_dict())]
     recipe = result.recipe
     lines += ["", f"method {recipe['method']}, format {recipe['format']}", *result.remarks]
     lines += [f"gate {g.gate}: {'passed' if g.passed else 'missed'}" for g in result.gates]

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -33,6 +33,10 @@ class Manifest:
     remarks: tuple[str, ...]
     environment: Mapping[str, str]
     measured: Mapping[str, float]
+
+    def remarked(self, remark: str) -> "Manifest":
+        """The manifest with one more remark."""
+        return replace(self, remarks=(*self.remarks, remark))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the schema's version comes first."""

@@ -22,7 +22,6 @@ def manifest_of(
     recipe: Mapping[str, Any],
     calibration: Calibration | None,
     built: Built,
-    evaluation: Mapping[str, Any] | None,
     cost: Cost,
 ) -> Manifest:
     """Everything that made the artifact; source files are named by their hashes, not by paths."""
@@ -39,7 +38,7 @@ def manifest_of(
         side_files=built.side_files,
         bytes=built.bytes,
         bits_per_weight=8 * built.bytes / weights,
-        evaluation=evaluation,
+        evaluation=None,
         engines=dict(_engines(prepared)),
         remarks=prepared.plan.remarks,
         environment=environment(),

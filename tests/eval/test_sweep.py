@@ -12,14 +12,12 @@ from quantkit.eval.results import EVAL_FILE, SWEEP_FILE, EvalResult, Subject, Sw
 from quantkit.eval.runners import local
 from quantkit.eval.sweep import Job, Task, claimed, jobs_of, read_sweep, resumed, run_sweep
 from quantkit.recipes.loader import build_recipe
-from quantkit.recipes.schema import document_of
 
 NAMES = ("rtn", "gptq", "awq", "nf4")
 
 
 def jobs(*names: str) -> tuple[Job, ...]:
-    recipes = [build_recipe(name) for name in names or NAMES]
-    return jobs_of((recipe, document_of(recipe)) for recipe in recipes)
+    return jobs_of("m", [build_recipe(name) for name in names or NAMES])
 
 
 def fresh(jobs: Sequence[Job], model: str = "a" * 64) -> SweepResult:
@@ -46,13 +44,13 @@ def states(sweep: SweepResult) -> dict[str, str]:
 
 def test_keys_tell_runs_apart() -> None:
     found = jobs_of(
-        (recipe, document_of(recipe))
-        for recipe in (
+        "m",
+        [
             build_recipe("gptq", bits=bits, group_size=size, **kind)  # type: ignore[arg-type]
             for bits in (4, 3)
             for size in (64, "channel", None)
             for kind in ({}, {"symmetric": False})
-        )
+        ],
     )
     assert len({job.key for job in found}) == len(found) == 12
     assert found[0].key == "gptq-w4-g64-sym"

@@ -5,7 +5,7 @@ import pytest
 from quantkit import api
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, read_text
+from quantkit.eval.text import EvaluationText, TextChoice, read_text
 from quantkit.eval.triage import Triage, triage
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
@@ -16,7 +16,7 @@ SMALL = {"samples": 4, "sequence_length": 256, "group_size": 64}
 
 @pytest.fixture(scope="module")
 def text() -> EvaluationText:
-    return read_text(str(HELDOUT), load_tokenizer(FOLDER), 256, 4)
+    return read_text(TextChoice(str(HELDOUT), "qk@1", 256, 4), load_tokenizer(FOLDER))
 
 
 def quantized(folder: Path, *settings: str, recipe: str = "rtn") -> Path:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from quantkit.api import QuantizeResult
 from quantkit.core.format import LinearFacts
 from quantkit.core.plan import Fate, Plan
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.eval.gates import GateResult
+from quantkit.eval.produce import QuantizeResult
 from quantkit.pipeline.measure import Cost
 from quantkit.recipes.loader import build_recipe, load_recipe
 from quantkit.recipes.schema import document_of

@@ -1,0 +1,127 @@
+"""From a prepared model to a finished folder: quantized, proven, measured, described, named."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from quantkit.calibration.tokens import Calibration
+from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.writer import ArtifactWriter
+from quantkit.core.errors import QuantkitError
+from quantkit.core.manifest import FILE_NAME, Manifest
+from quantkit.core.progress import Report, silent
+from quantkit.eval.card import model_card
+from quantkit.eval.gates import GateResult, judge
+from quantkit.eval.modules import error_map
+from quantkit.eval.results import EVAL_FILE, EvalResult
+from quantkit.pipeline.build import build
+from quantkit.pipeline.manifest import manifest_of
+from quantkit.pipeline.measure import Cost, stopwatch
+from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.write import planned_tensors
+from quantkit.recipes.schema import document_of
+
+Score = Callable[[Source], EvalResult]
+"""Measures the artifact in a folder that has its manifest, but not yet its name."""
+
+
+@dataclass(frozen=True)
+class QuantizeResult:
+    """What a finished run made and what it cost."""
+
+    output: Path
+    bytes: int
+    bits_per_weight: float
+    cost: Cost
+    recipe: Mapping[str, Any]
+    modules: tuple[Mapping[str, Any], ...]
+    evaluation: EvalResult | None
+    gates: tuple[GateResult, ...]
+    remarks: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "output": str(self.output),
+            "bytes": self.bytes,
+            "bits_per_weight": self.bits_per_weight,
+            **asdict(self.cost),
+            "recipe": dict(self.recipe),
+            "modules": [dict(module) for module in self.modules],
+            "evaluation": self.evaluation.to_dict() if self.evaluation else None,
+            "gates": [asdict(gate) for gate in self.gates],
+            "remarks": list(self.remarks),
+        }
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to make, of what, and where."""
+
+    source: Source
+    prepared: Prepared
+    calibration: Calibration | None
+    output: Path
+    max_shard_size: int
+    trust_remote_code: bool = False
+
+
+def produce(order: Order, score: Score | None = None, report: Report = silent) -> QuantizeResult:
+    """Make the artifact; it appears whole or not at all.
+
+    An evaluation that fails costs nothing but itself: the artifact is proven by then, and is
+    published with a remark that says why there are no figures.
+
+    Raises:
+        QuantkitError: with exit code, reason and remedy; the output is then untouched.
+    """
+    watch, prepared = stopwatch(), order.prepared
+    specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
+    with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
+        ids = order.calibration.input_ids if order.calibration else None
+        trust = order.trust_remote_code
+        built = build(prepared, writer, ids, report, trust_remote_code=trust)
+        document = document_of(prepared.plan.recipe)
+        manifest = manifest_of(order.source, prepared, document, order.calibration, built, watch())
+        writer.write_json(FILE_NAME, manifest.to_dict())
+        found = None
+        try:
+            found = _scored(score, writer.folder, order.output.name, manifest) if score else None
+        except (QuantkitError, MemoryError) as error:
+            manifest = manifest.remarked(f"not evaluated: {str(error).splitlines()[0]}")
+        except KeyboardInterrupt:
+            _finish(writer, manifest.remarked("not evaluated: interrupted"), None, order.source)
+            raise
+        _finish(writer, manifest, found, order.source)
+    scored = found.to_dict() if found else None
+    return QuantizeResult(
+        output=order.output,
+        bytes=manifest.bytes,
+        bits_per_weight=manifest.bits_per_weight,
+        cost=watch(),
+        recipe=document,
+        modules=manifest.modules,
+        evaluation=found,
+        gates=judge(prepared.plan.recipe.gates, scored),
+        remarks=manifest.remarks,
+    )
+
+
+def _scored(score: Score, folder: Path, name: str, manifest: Manifest) -> EvalResult:
+    found = score(Source(folder))
+    own = found.artifact.model_copy(update={"name": name})
+    errors = error_map(manifest.modules)
+    return found.model_copy(update={"artifact": own, "modules": errors})
+
+
+def _finish(
+    writer: ArtifactWriter, manifest: Manifest, found: EvalResult | None, source: Source
+) -> None:
+    """Write what the figures belong into, and give the folder its name."""
+    if found is not None:
+        writer.write_json(EVAL_FILE, found.to_dict())
+    document = manifest.to_dict() | {"evaluation": found.to_dict() if found else None}
+    writer.write_json(FILE_NAME, document)
+    writer.write_bytes("README.md", model_card(document, source.folder).encode())
+    writer.publish()

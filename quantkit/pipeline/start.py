@@ -1,0 +1,45 @@
+"""From a model folder and a recipe to a plan that can run, with what its family adds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from quantkit.core.errors import InputError
+from quantkit.core.recipe import Recipe
+from quantkit.model.open import open_model
+from quantkit.pipeline.prepare import Prepared, prepare
+from quantkit.recipes.loader import load_family
+
+
+def start(
+    folder: Path, recipe: Recipe, device: str = "auto", *, trust_remote_code: bool = False
+) -> Prepared:
+    """The plan for the recipe, after the exceptions and beside the remarks of the model's family.
+
+    Raises:
+        InputError, RefusedError: as `prepare`, or there is no such device.
+    """
+    model = open_model(folder, trust_remote_code=trust_remote_code, device=device_of(device))
+    family = load_family(model.config.model_type)
+    if family is None:
+        return prepare(model, recipe)
+    prepared = prepare(model, replace(recipe, overrides=(*family.overrides, *recipe.overrides)))
+    remarks = (*prepared.plan.remarks, *family.notes)
+    return replace(prepared, plan=replace(prepared.plan, remarks=remarks))
+
+
+def device_of(name: str) -> str:
+    """The device called `name`; "auto" is the GPU if there is one.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(f"no device `{name}`", why=why, hint="--device cpu") from error
+    return name
