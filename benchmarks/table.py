@@ -20,8 +20,9 @@ import torch
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core import registry
 from quantkit.core.format import Format
-from quantkit.eval.session import Reference, evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, read_text
+from quantkit.eval.reference_store import Reference
+from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.text import EvaluationText, TextChoice, read_text
 from quantkit.model.open import OpenModel, open_model
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.pipeline.write import planned_tensors
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--calibration", default="default")
     parser.add_argument("--text", default=None)
+    parser.add_argument("--protocol", default="wikitext2-2048", help="windows of 512 all the same")
     parser.add_argument("--samples", type=int, default=32)
     parser.add_argument("--windows", type=int, default=16)
     parser.add_argument(
@@ -70,7 +72,8 @@ def main() -> None:
     args = parser.parse_args()
 
     original = open_model(args.model)
-    text = read_text(args.text, load_tokenizer(args.model), 512, args.windows)
+    choice = TextChoice(args.text, args.protocol, 512, args.windows)
+    text = read_text(choice, load_tokenizer(args.model))
     reference = read_reference(original, text)
     rows = []
     for name, flags in ablation() if args.ablation else runs():
