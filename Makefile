@@ -55,7 +55,7 @@ fmt: $(TESTABLE) ## format and sort imports in place
 	$(BIN)/ruff format .
 
 clean: ## remove environments, caches and builds
-	rm -rf $(VENV) .engines build dist demo *.egg-info
+	rm -rf $(VENV) .engines build dist quantkit-demo.html *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:

@@ -1,10 +1,13 @@
 """Figures of an evaluation as lines for people."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.console import with_error
+from quantkit.cli.console import duration, size, table, with_error
+
+if TYPE_CHECKING:
+    from quantkit.eval.results import SweepRun
 
 FLOOR_FACTOR = 3  # a KL under this many noise floors cannot be told from the reference
 
@@ -62,3 +65,25 @@ def _limits(shows: Mapping[str, float]) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.2g}"
+
+
+def sweep_table(runs: Sequence["SweepRun"]) -> str:
+    """A row for each run, best first among those that were measured."""
+    ordered = sorted(runs, key=lambda run: (run.status != "done", run.summary.kl_mean or 0))
+    head = ("recipe", "size", "bits/weight", "KL, nats", "same top-1", "perplexity", "time", "")
+    return table(head, [_row(run) for run in ordered])
+
+
+def _row(run: "SweepRun") -> tuple[object, ...]:
+    found = run.summary
+    share = found.top1_agreement
+    return (
+        run.label,
+        "-" if found.bytes is None else size(found.bytes),
+        "-" if found.bits_per_weight is None else f"{found.bits_per_weight:.2f}",
+        with_error(found.kl_mean, found.kl_standard_error),
+        "-" if share is None else f"{100 * share:.1f} %",
+        with_error(found.perplexity, found.perplexity_standard_error),
+        "-" if run.seconds is None else duration(run.seconds),
+        run.why,
+    )

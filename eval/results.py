@@ -257,6 +257,31 @@ class EvalResult(Record):
         """For JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
+    def summary(self) -> "Summary":
+        """What a table of many results shows of this one."""
+        kl = self.kl
+        return Summary(
+            bytes=self.artifact.bytes,
+            bits_per_weight=self.artifact.bits_per_weight,
+            perplexity=self.perplexity.value,
+            perplexity_standard_error=self.perplexity.standard_error,
+            kl_mean=kl.mean if kl else None,
+            kl_standard_error=kl.standard_error if kl else None,
+            top1_agreement=self.top1_agreement,
+        )
+
+
+class Summary(Record):
+    """The figures of a result that go into a table of many."""
+
+    bytes: int | None = None
+    bits_per_weight: float | None = None
+    perplexity: float | None = None
+    perplexity_standard_error: float | None = None
+    kl_mean: float | None = None
+    kl_standard_error: float | None = None
+    top1_agreement: float | None = None
+
 
 class SweepRun(Record):
     """One recipe of a sweep; `eval` is a path relative to sweep.json, None where it failed."""
@@ -269,6 +294,7 @@ class SweepRun(Record):
     command: str = ""
     eval: str | None = None
     eval_sha256: str | None = None
+    summary: Summary = Summary()
     status: Literal["done", "failed", "pending"]
     why: str = ""
     seconds: float | None = None
@@ -284,3 +310,7 @@ class SweepResult(Record):
     model: Subject
     workload: dict[str, Any] = Field(default_factory=dict)
     runs: list[SweepRun] = Field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return self.model_dump(mode="json", by_alias=True)

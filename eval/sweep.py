@@ -239,6 +239,7 @@ def _task(folder: Path, job: Job, execute: Callable[[Job, Path], EvalResult]) ->
             status="done",
             eval=str(path.relative_to(folder)),
             eval_sha256=files.sha256(path),
+            summary=found.summary(),
             seconds=time.monotonic() - started,
             cpu_seconds=time.process_time() - cpu,
         )

@@ -58,6 +58,7 @@ def begin(inputs: SweepInputs, jobs: Sequence[Job], report: Report = silent) -> 
         family="ref",
         eval=str(path.relative_to(inputs.folder)),
         eval_sha256=sha256(path),
+        summary=read_eval(path).summary(),
         status="done",
     )
     return SweepResult(

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from quantkit.checkpoint.source import Source, resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 from quantkit.recipes.loader import build_recipe
 
@@ -215,37 +215,25 @@ def generate(
     )
 
 
-def demo(output: str | Path | None = None, *, report: Report = silent) -> list[dict[str, Any]]:
-    """Every method on the embedded model, each measured against the original: one row a recipe.
+def demo(
+    output: str | Path | None = None,
+    *,
+    page: str | Path = "quantkit-demo.html",
+    report: Report = silent,
+) -> SweepResult:
+    """Every method on the embedded model: a sweep whose report is written to `page`.
 
-    `output` keeps the artifacts in that folder; otherwise they are thrown away.
+    `output` keeps the sweep and its artifacts in that folder; otherwise they are thrown away.
     """
-    from quantkit.calibration.tokens import load_tokenizer
-    from quantkit.eval.compare import SMOKE_WINDOWS
-    from quantkit.eval.demo import demo_recipes, original_row, row
-    from quantkit.eval.session import evaluate_models, read_reference
-    from quantkit.eval.text import TextChoice, read_text
+    from quantkit.eval.demo import WINDOWS, demo_recipes
+    from quantkit.eval.report.write import write_report
     from quantkit.model.embedded_model import FOLDER, HELDOUT
-    from quantkit.model.open import open_model
 
-    recipes = demo_recipes()
-    tokenizer = load_tokenizer(FOLDER)
-    text = read_text(TextChoice(str(HELDOUT), windows=SMOKE_WINDOWS), tokenizer)
-    reference = read_reference(open_model(FOLDER), text)
-    size = sum(path.stat().st_size for path in FOLDER.glob("*.safetensors"))
-    rows: list[dict[str, Any]] = []
     with TemporaryDirectory() as temporary:
-        base = Path(output or temporary)
-        base.mkdir(parents=True, exist_ok=True)
-        for done, (name, recipe) in enumerate(recipes.items()):
-            report(Progress("demo", done, len(recipes), name))
-            folder = base / name.replace(" ", "-")
-            result = quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
-            figures = evaluate_models(open_model(folder), text, reference)
-            if not rows:
-                rows.append(original_row(size, figures))
-            rows.append(
-                row(name, result.bytes, result.bits_per_weight, figures, result.cost.seconds)
-            )
-        report(Progress("demo", len(recipes), len(recipes), "done"))
-    return rows
+        folder = Path(output or temporary)
+        text = str(HELDOUT)
+        swept = sweep(
+            str(FOLDER), folder, demo_recipes(), text=text, windows=WINDOWS, report=report
+        )
+        write_report([folder], Path(page))
+    return swept

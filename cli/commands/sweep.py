@@ -4,15 +4,13 @@ import shlex
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from quantkit.cli.console import Console, duration, size, table, with_error
+from quantkit.cli.console import Console
+from quantkit.cli.figures import sweep_table
 from quantkit.core.errors import InputError
-
-if TYPE_CHECKING:
-    from quantkit.eval.results import SweepResult, SweepRun
 
 EXAMPLES = """\b
 Examples:
@@ -87,7 +85,8 @@ def sweep(
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
-    console.result(swept.model_dump(mode="json", by_alias=True), sweep_text(output, swept))
+    next_step = f"next: quantkit report {shlex.quote(str(output))} -o report.html"
+    console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\n{next_step}")
 
 
 def grid(
@@ -112,39 +111,6 @@ def grid(
             continue
         for bit, group in product(bits or [""], group_sizes or [""]):
             yield name, int(bit) if bit else None, group or None
-
-
-def sweep_text(folder: Path, swept: "SweepResult") -> str:
-    """A row for each run, best first among those that were measured, and what to do next."""
-    rows = sorted(
-        (_row(folder, run) for run in swept.runs), key=lambda row: (row[0] is None, row[0])
-    )
-    head = ("recipe", "size", "bits/weight", "KL, nats", "top-1", "perplexity", "time", "")
-    next_step = f"next: quantkit report {shlex.quote(str(folder))} -o report.html"
-    return f"{table(head, [row[1:] for row in rows])}\n{next_step}"
-
-
-def _row(folder: Path, run: "SweepRun") -> tuple[object, ...]:
-    """The mean KL, and the cells of one run."""
-    from quantkit.eval.sweep import read_eval
-
-    took = duration(run.seconds) if run.seconds is not None else "-"
-    if run.eval is None:
-        return (None, run.label, *["-"] * 5, took, f"{run.status}: {run.why}")
-    found = read_eval(folder / run.eval)
-    kl, artifact = found.kl, found.artifact
-    top1 = "-" if found.top1_agreement is None else f"{100 * found.top1_agreement:.1f} %"
-    return (
-        kl.mean if kl else None,
-        run.label,
-        size(artifact.bytes or 0),
-        artifact.bits_per_weight and round(artifact.bits_per_weight, 2),
-        with_error(kl.mean, kl.standard_error) if kl else "-",
-        top1,
-        with_error(found.perplexity.value, found.perplexity.standard_error),
-        took,
-        "",
-    )
 
 
 def _listed(text: str | None) -> list[str]:
