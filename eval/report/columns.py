@@ -93,8 +93,9 @@ def _speed(study: Study) -> list[Column]:
         found = [e for e in _speeds(build) if e.concurrency == highest]
         return _plain(found[0].output_tokens_per_s) if found else NOTHING
 
+    prefill = Column("prefill_tokens_per_s", "Prefill", "tok/s", _prefill, "middle", falls=True)
     return [
-        Column("prefill_tokens_per_s", "Prefill", "tok/s", _prefill, "middle", falls=True),
+        *([] if loads else [prefill]),
         Column("decode_tokens_per_s", "Decode", "tok/s", _decode, falls=True),
         Column("output_tokens_per_s", "Output", f"tok/s, {highest} req", output, "middle", True),
         Column(

@@ -31,6 +31,14 @@ FAMILIES = {
     "nvfp4": "fp4",
     "bitsandbytes": "nf4",
 }
+NAMES = {
+    "awq": "AWQ",
+    "fp8": "FP8",
+    "gptq": "GPTQ",
+    "nf4": "NF4",
+    "rtn": "round to nearest",
+    "smoothquant": "SmoothQuant",
+}
 DIGITS = 5
 
 
@@ -73,7 +81,7 @@ def _build(build: Build, marks: dict[str, str], study: Study) -> dict[str, Any]:
     result = build.measured
     data: dict[str, Any] = {
         "label": build.label,
-        "family": build.family,
+        "family": NAMES.get(build.family, build.family),
         "mark": marks[build.family],
         "disk": build.disk_bytes,
         "weights": build.weight_bytes,

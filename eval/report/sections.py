@@ -75,7 +75,7 @@ def _domains(study: Study) -> dict[str, Any]:
     def cell(value: float | None) -> tuple[str, int | None]:
         if value is None or value <= 0:
             return ("" if value is None else "0", None)
-        return significant(value), min(BINS - 1, int(BINS * (log(value) - low) / span))
+        return significant(value, 2), min(BINS - 1, int(BINS * (log(value) - low) / span))
 
     rows = [
         (b, [cell(b.kl.by_domain.get(name)) for name in names]) for b in study.builds if b.kl
@@ -155,14 +155,19 @@ def _engine(study: Study) -> list[tuple[int, Build, list[str]]]:
 
 
 def _slower(study: Study) -> list[str]:
-    """Builds that decode or prefill slower than the original somewhere, said plainly."""
+    """Where builds are slower than the original, said plainly: a sentence each for both phases."""
     told = []
-    for build in study.builds:
-        cells = build.measured.speed.local if build.measured else []
-        for name in ("decode", "prefill"):
-            ratios = [r for c in cells if (r := getattr(c, f"{name}_ratio")) is not None]
+    for phase, verb in (("decode", "decode"), ("prefill", "read a prompt")):
+        worst = []
+        for build in study.builds:
+            cells = build.measured.speed.local if build.measured else []
+            ratios = [r for c in cells if (r := getattr(c, f"{phase}_ratio")) is not None]
             if ratios and min(ratios) < 1:
-                told.append(f"{build.label} ({name} {_times(min(ratios))})")
+                worst.append((min(ratios), build.label))
+        if worst:
+            ratio, label = min(worst)
+            some = f"{len(worst)} of {len(study.builds)} builds {verb}"
+            told.append(f"{some} slower than the original somewhere: {label} at {_times(ratio)}.")
     return told
 
 

@@ -14,15 +14,15 @@ function frontierChart() {
   const y = [low, Math.max(d3.max(ends), S.floor ?? 0) * 1.4];
   const over = usable() === null ? null : inUnit(usable());
   const visible = over !== null && over > x[0] && over < x[1];
-  const isFront = new Set(front);
+  const isFront = new Set(front), xTicks = logTicks(...x, phone ? 4 : 8), yTicks = logTicks(...y);
   const svg = plot({
     ...margin, width, height,
-    x: { ...axis, type: "log", domain: x, ticks: logTicks(...x, phone ? 4 : 8), tickFormat: tickText },
-    y: { ...axis, type: "log", domain: y, ticks: logTicks(...y), tickFormat: tickText },
+    x: { axis: null, type: "log", domain: x },
+    y: { axis: null, type: "log", domain: y },
     marks: [
       over !== null && over < x[1] ? Plot.rect([0], { x1: Math.max(over, x[0]), x2: x[1], y1: y[0], y2: y[1], fill: "var(--bad-soft)", fillOpacity: 0.6 }) : null,
       D.noise && D.noise > y[0] ? Plot.rect([0], { x1: x[0], x2: x[1], y1: y[0], y2: Math.min(D.noise, y[1]), fill: "var(--sunk)" }) : null,
-      gridY(), gridX(),
+      gridY(yTicks), logAxis(Plot.axisX, xTicks), logAxis(Plot.axisY, yTicks),
       visible ? Plot.ruleX([over], { stroke: "var(--bad)", strokeDasharray: "4 3" }) : null,
       S.floor ? Plot.ruleY([S.floor], { stroke: "var(--good)", strokeDasharray: "2 3" }) : null,
       known.length ? Plot.ruleX([inUnit(known[0])], { stroke: "var(--m-ref)", strokeDasharray: "1 4" }) : null,
@@ -55,6 +55,9 @@ function frontierChart() {
   groups.slice(0, -1).forEach((group) => group.setAttribute("aria-label", "ring"));
   mount("c-frontier", svg, "KL from the original against size, one mark a build", "dot", (i) => tooltip(points[i]));
   legend(points);
+  const others = front.length < points.length ? " Each of the others has a rival at most 1 % larger that is better beyond chance." : "";
+  const whole = known.length ? ` The original needs ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${limitText()} hold.`}` : "";
+  $("#frontier-lede").replaceChildren(el("strong", {}, `${front.length} of ${points.length} builds are on the frontier.`), others + whole);
 }
 const range = (build) => build.kl.domains.length > 1 ? d3.extent(build.kl.domains, (d) => d[1]) : [];
 const limitText = () => $("#ask-limit").selectedOptions[0].textContent;
@@ -85,7 +88,7 @@ function placeLabels(svg, named, points, inner, taken, isFront) {
   const overlap = (a, b) => Math.max(0, Math.min(a[0] + a[2], b[0] + b[2]) - Math.max(a[0], b[0])) *
     Math.max(0, Math.min(a[1] + a[3], b[1] + b[3]) - Math.max(a[1], b[1]));
   for (const { build, x, y } of named) {
-    const text = short(build.label), wide = 6.9 * text.length + 4, places = [];
+    const text = short(build.label), wide = textWidth(text, 700) + 4, places = [];
     for (const dy of [0, -16, 16, -30, 30, -44, 44]) for (const dx of [10, -10 - wide, -wide / 2]) {
       if (dx === -wide / 2 && Math.abs(dy) < 16) continue;
       const box = [x + dx, y + dy - 8, wide, 16];
@@ -96,7 +99,7 @@ function placeLabels(svg, named, points, inner, taken, isFront) {
     if (best.cost > 260 && build !== S.current) continue;
     boxes.push(best.box);
     if (Math.abs(best.dy) > 20) d3.select(svg).append("line").attr("x1", x).attr("y1", y + 7 * Math.sign(best.dy)).attr("x2", Math.max(best.box[0], Math.min(x, best.box[0] + wide))).attr("y2", best.box[1] + (best.dy < 0 ? 15 : 1)).style("stroke", "var(--edge)");
-    d3.select(svg).append("text").attr("class", "label").attr("x", best.box[0] + 2).attr("y", best.box[1] + 12)
+    d3.select(svg).append("text").attr("class", "label").attr("text-anchor", "start").attr("x", best.box[0] + 2).attr("y", best.box[1] + 12)
       .style("fill", isFront.has(build) || build === S.current ? "var(--text)" : "var(--faint)")
       .style("font-weight", build === S.current ? 700 : isFront.has(build) ? 560 : 400).text(text);
   }

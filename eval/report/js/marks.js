@@ -63,8 +63,10 @@ function mount(id, svg, label, group, marks) {
 const widthOf = (id) => Math.max(260, $(`#${id}`).clientWidth);
 const plot = (options) => Plot.plot({ style: { background: "none", overflow: "visible" }, ...options });
 const axis = { label: null, tickSize: 0 };
-const gridX = () => Plot.gridX({ stroke: "var(--line)", strokeOpacity: 1 });
-const gridY = () => Plot.gridY({ stroke: "var(--line)", strokeOpacity: 1 });
+// Plot lets D3 leave out labels of a log axis; given as text they all stay
+const logAxis = (Axis, ticks, text = tickText) => Axis(ticks, { text, ...axis });
+const gridX = (ticks) => Plot.gridX(...(ticks ? [ticks] : []), { stroke: "var(--line)", strokeOpacity: 1 });
+const gridY = (ticks) => Plot.gridY(...(ticks ? [ticks] : []), { stroke: "var(--line)", strokeOpacity: 1 });
 const shapes = { ref: "square", gptq: "circle", awq: "triangle", int8: "square", fp8: "diamond", fp4: "wye", nf4: "star", rtn: "cross" };
 const shape = (build) => shapes[build.mark];
 
@@ -81,12 +83,22 @@ function logTicks(low, high, count = 6) {
 const tickText = (tick) => Number(tick.toPrecision(3)).toString();
 const short = (text, most = 26) => text.length > most ? `${text.slice(0, most - 1)}\u2026` : text;
 
-// Room on the left for the longest name of a chart with a row a build.
-const nameWidth = (rows, width) => Math.min(width * 0.36, 14 + 6.6 * Math.min(26, d3.max(rows, (b) => b.label.length)));
+const pen = document.createElement("canvas").getContext("2d");
+function textWidth(text, weight = 400) {
+  pen.font = `${weight} 12px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(text).width;
+}
+
+// A row a build, with room on the left for the longest name, cut where there is none.
 function rowsOf(rows, width) {
-  const most = Math.floor((nameWidth(rows, width) - 12) / 6.2);
+  const room = Math.min(width * 0.36, 200);
+  const cut = (text) => {
+    for (let most = text.length; most > 4; most--) if (textWidth(short(text, most)) <= room) return short(text, most);
+    return text.slice(0, 4);
+  };
+  const names = new Map(rows.map((build) => [build.index, cut(build.label)]));
   return {
-    marginLeft: nameWidth(rows, width), height: 40 + 20 * rows.length,
-    y: { ...axis, domain: rows.map((b) => b.index), tickFormat: (i) => short(D.builds[i].label, most), padding: 0.4 },
+    marginLeft: 12 + d3.max(names.values(), (name) => textWidth(name)), height: 40 + 20 * rows.length,
+    y: { ...axis, domain: rows.map((b) => b.index), tickFormat: (i) => names.get(i), padding: 0.4 },
   };
 }

@@ -51,7 +51,7 @@ function blocksChart() {
   const width = widthOf("c-blocks");
   const svg = plot({
     width, height: 220, marginLeft: 46, marginRight: 12, marginTop: 10, marginBottom: 26,
-    x: { ...axis, domain: [0, Math.max(1, build.blocks.length - 1)], ticks: Math.min(8, build.blocks.length), tickFormat: (i) => Number.isInteger(i) ? `block ${i}` : "" },
+    x: { ...axis, domain: [0, Math.max(1, build.blocks.length - 1)], ticks: Math.min(width < 420 ? 3 : 6, build.blocks.length), tickFormat: (i) => Number.isInteger(i) ? `block ${i}` : "" },
     y: { ...axis, domain: [0, d3.max(cells, (c) => c.size) * 1.05], ticks: 5 },
     marks: [gridY(), Plot.line(cells, { x: "at", y: "size", z: "name", stroke: (c) => `var(--p${[0, 3, 2, 4][c.i]})`, strokeWidth: 1.6 }),
       Plot.dot(cells, { x: "at", y: "size", r: 3, fill: (c) => `var(--p${[0, 3, 2, 4][c.i]})` })],
@@ -67,17 +67,24 @@ function tailChart() {
   const rows = [...compared].sort((a, b) => kl(a) - kl(b)), width = widthOf("c-tail");
   const cells = rows.flatMap((build) => TAIL.map(([name, text]) => ({ build, name, text, value: build.kl[name] })).filter((c) => c.value > 0));
   const [low, high] = d3.extent(cells, (c) => c.value), x = [Math.min(low, D.noise || low) / 1.3, high * 1.2];
+  const ticks = logTicks(...x).filter((tick) => Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-9);
   const spans = rows.map((build) => ({ build, ends: d3.extent(cells.filter((c) => c.build === build), (c) => c.value) })).filter((s) => s.ends[0]);
   const svg = plot({
-    width, ...rowsOf(rows, width), marginRight: 14, marginTop: 20, marginBottom: 26, x: { ...axis, type: "log", domain: x, ticks: logTicks(...x).filter((t) => Math.abs(Math.log10(t) % 1) < 1e-9), tickFormat: tickText },
+    width, ...rowsOf(rows, width), marginRight: 14, marginTop: 20, marginBottom: 26, x: { axis: null, type: "log", domain: x },
     marks: [
-      D.noise && D.noise > x[0] ? Plot.rect([0], { x1: x[0], x2: D.noise, fill: "var(--sunk)" }) : null, gridX(),
+      D.noise && D.noise > x[0] ? Plot.rect([0], { x1: x[0], x2: D.noise, fill: "var(--sunk)" }) : null, gridX(ticks), logAxis(Plot.axisX, ticks),
       Plot.ruleY(spans, { x1: (s) => s.ends[0], x2: (s) => s.ends[1], y: (s) => s.build.index, stroke: "var(--edge)" }),
       Plot.tickX(cells.filter((c) => c.name !== "mean"), { x: "value", y: (c) => c.build.index, stroke: (c) => colour(c.build), strokeWidth: 2, insetTop: 1, insetBottom: 1 }),
       Plot.dot(rows, { x: kl, y: "index", symbol: shape, r: 4.5, fill: colour }),
-      Plot.text(TAIL.map(([name, text]) => ({ text, value: rows[0].kl[name] })).filter((t) => t.value > 0), { x: "value", text: "text", frameAnchor: "top", dy: -14 }),
     ],
   });
+  let end = 0;
+  for (const [name, text] of TAIL.filter((each) => rows[0].kl[each[0]] > 0)) {
+    const at = svg.scale("x").apply(rows[0].kl[name]), half = textWidth(text) / 2;
+    if (at - half < end) continue;
+    end = at + half + 6;
+    d3.select(svg).append("text").attr("x", at).attr("y", 12).attr("text-anchor", "middle").text(text);
+  }
   mount("c-tail", svg, "KL per token on a log line: median, mean, 99th and 99.9th percentile, maximum", "dot", (i) => ({
     build: rows[i], title: rows[i].label, facts: TAIL.filter(([name]) => rows[i].kl[name] !== null).map(([name, text]) => [text, significant(rows[i].kl[name])]),
   }));
@@ -88,10 +95,10 @@ function localChart() {
   const cells = builds.flatMap((build) => (build.local ?? []).flatMap((cell) => ["decode", "prefill"].filter((phase) => cell[phase]).map((phase) => ({ build, phase, value: cell[phase], ...cell }))));
   if (!cells.length) { $("#c-local").closest(".card").hidden = true; return; }
   const rows = [...new Set(cells.map((cell) => cell.build))], width = widthOf("c-local");
-  const [low, high] = d3.extent(cells, (c) => c.value), x = [Math.min(low, 1) / 1.15, Math.max(high, 1) * 1.15];
+  const [low, high] = d3.extent(cells, (c) => c.value), x = [Math.min(low, 1) / 1.15, Math.max(high, 1) * 1.15], ticks = logTicks(...x, 5);
   const svg = plot({
-    width, ...rowsOf(rows, width), marginRight: 14, marginTop: 8, marginBottom: 26, x: { ...axis, type: "log", domain: x, ticks: logTicks(...x, 5), tickFormat: (t) => `${tickText(t)}\u00d7` },
-    marks: [gridX(), Plot.ruleX([1], { stroke: "var(--text)", strokeWidth: 1.2 }),
+    width, ...rowsOf(rows, width), marginRight: 14, marginTop: 8, marginBottom: 26, x: { axis: null, type: "log", domain: x },
+    marks: [gridX(ticks), logAxis(Plot.axisX, ticks, (t) => `${tickText(t)}\u00d7`), Plot.ruleX([1], { stroke: "var(--text)", strokeWidth: 1.2 }),
       Plot.dot(cells, { x: "value", y: (c) => c.build.index, symbol: (c) => shape(c.build), r: 4.5, stroke: (c) => colour(c.build), strokeWidth: 1.6, fill: (c) => c.phase === "decode" ? colour(c.build) : "var(--surface)" })],
   });
   mount("c-local", svg, "Speed relative to the original, one row a build", "dot", (i) => ({
@@ -106,12 +113,12 @@ function engineCharts() {
   const strong = new Set([reference, S.current, S.choice.pick]);
   const stroke = (build) => strong.has(build) ? colour(build) : "var(--edge)";
   const width = widthOf("c-engine"), x = d3.extent(cells, (c) => c.concurrency);
-  const y = d3.extent(cells, (c) => c.output);
+  const [least, most] = d3.extent(cells, (c) => c.output), y = [least / 1.2, most * 1.2], ticks = logTicks(...y);
   const svg = plot({
     width, height: 280, marginLeft: 46, marginRight: 20, marginTop: 10, marginBottom: 40,
     x: { ...axis, type: "log", base: 2, domain: [x[0] / 1.1, x[1] * 1.1], ticks: [...new Set(cells.map((c) => c.concurrency))], tickFormat: String },
-    y: { ...axis, type: "log", domain: [y[0] / 1.2, y[1] * 1.2], ticks: logTicks(y[0] / 1.2, y[1] * 1.2), tickFormat: tickText },
-    marks: [gridY(), Plot.line(cells, { x: "concurrency", y: "output", z: (c) => c.build.index, stroke: (c) => stroke(c.build), strokeWidth: 1.8 }),
+    y: { axis: null, type: "log", domain: y },
+    marks: [gridY(ticks), logAxis(Plot.axisY, ticks), Plot.line(cells, { x: "concurrency", y: "output", z: (c) => c.build.index, stroke: (c) => stroke(c.build), strokeWidth: 1.8 }),
       Plot.dot(cells, { x: "concurrency", y: "output", symbol: (c) => shape(c.build), r: 4.2, fill: (c) => stroke(c.build) })],
   });
   mount("c-engine", svg, "Output tokens per second by requests in flight", "dot", (i) => {

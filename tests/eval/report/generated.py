@@ -194,7 +194,11 @@ def _documents(draw: random.Random, count: int, mean: float) -> Documents:
     """Sums whose difficulty is the documents' own, the same for every seed, plus a build's part."""
     shared = random.Random(1)
     hardness = [shared.lognormvariate(-0.12, 0.5) for _ in range(count)]
-    kl = [512 * mean * h * draw.lognormvariate(-0.005, 0.1) for h in hardness]
+    by_domain = [0.8, 0.65, 0.9, 1.15, 1.5]
+    kl = [
+        512 * mean * h * by_domain[i % len(by_domain)] * draw.lognormvariate(-0.005, 0.1)
+        for i, h in enumerate(hardness)
+    ]
     nll = [512 * 2.07 * h for h in hardness]
     return Documents(
         id=[f"d{i}" for i in range(count)],
