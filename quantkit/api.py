@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
     from quantkit.eval.gates import GateResult
+    from quantkit.eval.report.write import WrittenReport
     from quantkit.eval.session import Evaluation
     from quantkit.pipeline.prepare import Prepared
 
@@ -34,6 +35,7 @@ __all__ = [
     "generate",
     "plan",
     "quantize",
+    "report",
 ]
 
 
@@ -236,6 +238,21 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
             )
         report(Progress("demo", len(recipes), len(recipes), "done"))
     return rows
+
+
+def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> WrittenReport:
+    """Results side by side as a page, a table or JSON, by the ending of `output`.
+
+    Args:
+        folders: sweeps, folders with an `eval.json`, or artifacts, all of one model and protocol.
+        output: a file `.html`, `.md`, `.csv` or `.json`; one that exists is replaced.
+
+    Raises:
+        QuantkitError: no results are there, or such that cannot be compared.
+    """
+    from quantkit.eval.report.write import write_report
+
+    return write_report([Path(folder) for folder in folders], Path(output))
 
 
 def _prepare(source: Source, recipe: Recipe | None, device: str, trust: bool) -> Prepared:  # noqa: FBT001 - passed on

@@ -97,7 +97,9 @@ def _speed(study: Study) -> list[Column]:
     return [
         *([] if loads else [prefill]),
         Column("decode_tokens_per_s", "Decode", "tok/s", _decode, falls=True),
-        Column("output_tokens_per_s", "Output", f"tok/s, {highest} req", output, "middle", True),
+        Column(
+            "output_tokens_per_s", "Output", f"tok/s, {highest} req", output, "middle", falls=True
+        ),
         Column(
             "seconds",
             "Made in",
@@ -129,10 +131,8 @@ def _bits(build: Build) -> Cell:
 def _kl(build: Build) -> Cell:
     if build.kl is None or build.kl.mean is None:
         return NOTHING
-    spread = build.kl.standard_error
-    return Cell(
-        significant(build.kl.mean), "" if spread is None else error(1.96 * spread), build.kl.mean
-    )
+    half = build.kl_half_width
+    return Cell(significant(build.kl.mean), "" if half is None else error(half), build.kl.mean)
 
 
 def _p99(build: Build) -> Cell:

@@ -14,7 +14,7 @@ from quantkit.core.errors import InputError, IntegrityError, RefusedError
 from quantkit.core.manifest import FILE_NAME as MANIFEST
 from quantkit.eval.report.figures import visible
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.results import EvalResult, Subject, SweepResult, SweepRun
+from quantkit.eval.results import EvalResult, Perplexity, Subject, SweepResult, SweepRun
 
 SWEEP = "sweep.json"
 EVAL = "eval.json"
@@ -153,7 +153,7 @@ def _implied_reference(builds: Iterable[Build]) -> Build | None:
             artifact=Subject(**{"bits_per_weight": 16.0, **_stated(result.reference)}),
             protocol=result.protocol,
             tokens=result.tokens,
-            perplexity=result.reference_perplexity or {"value": None},
+            perplexity=result.reference_perplexity or Perplexity(value=None),
         )
         return Build(key=ORIGINAL, label="original", family=ORIGINAL, result=known)
     return None

@@ -12,12 +12,18 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment, StrictUndefined, Template
 
 from quantkit.core.manifest import own_version
 from quantkit.eval.report.columns import columns
-from quantkit.eval.report.loads import CONTEXTS, MAX_KLS, SEQUENCES, default_load, limits, size_label
+from quantkit.eval.report.loads import (
+    CONTEXTS,
+    MAX_KLS,
+    SEQUENCES,
+    default_load,
+    limits,
+    size_label,
+)
 from quantkit.eval.report.page_data import SHAPES, mark_of, page_data
 from quantkit.eval.report.sections import sections
 from quantkit.eval.report.study import Load, Study
@@ -45,11 +51,11 @@ def render(study: Study) -> str:
         shapes=SHAPES,
         verdict_of=lambda build: one_line(build, study),
         **sections(study),
-        data=Markup(_inert_json(page_data(study, load))),  # noqa: S704 - no `<` is left in it
-        style=Markup(_text("page.css")),  # noqa: S704 - our own file
-        scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own and the libraries'
+        data=_inert_json(page_data(study, load)),
+        style=_text("page.css"),
+        scripts=scripts,
         policy=policy(scripts),
-        licences=Markup(_text("vendor/LICENSES.txt")),  # noqa: S704 - our own file
+        licences=_text("vendor/LICENSES.txt"),
         version=own_version(),
     )
 
@@ -72,7 +78,12 @@ def _choices(study: Study, load: Load) -> list[tuple[str, str, list[tuple[str, s
         contexts = sorted({*CONTEXTS, load.context_tokens})
         counts = sorted({*SEQUENCES, load.sequences})
         found += [
-            ("context", "Context", str(load.context_tokens), [(str(n), f"{n:,}") for n in contexts]),
+            (
+                "context",
+                "Context",
+                str(load.context_tokens),
+                [(str(n), f"{n:,}") for n in contexts],
+            ),
             ("sequences", "Sequences", str(load.sequences), [(str(n), str(n)) for n in counts]),
         ]
     floors = sorted({*MAX_KLS, *([load.max_kl] if load.max_kl else [])})
@@ -100,7 +111,7 @@ def _text(name: str) -> str:
     return files("quantkit.eval.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _template():  # type: ignore[no-untyped-def]
+def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -119,6 +119,7 @@ def _kl(build: Build) -> dict[str, Any]:
     return {
         **{name: _short(getattr(kl, name)) for name in names},
         "error": _short(kl.standard_error),
+        "half": _short(build.kl_half_width),
         "ci": [_short(end) for end in kl.ci95] if kl.ci95 else None,
         "domains": [[name, _short(value)] for name, value in kl.by_domain.items()],
     }

@@ -7,7 +7,7 @@ strata are the domains of the text. Differences of the same documents err far le
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import pi, tan
+from math import pi, sqrt, tan
 from statistics import NormalDist
 
 from quantkit.eval.results import Documents, EvalResult
@@ -54,7 +54,7 @@ def paired_difference(one: Documents, other: Documents) -> Difference:
         variance += (n / total) ** 2 * spread * len(stratum) / (len(stratum) - 1)
         freedom += len(stratum) - 1
     mean = sum(n * x for n, x in zip(tokens, d, strict=True)) / total
-    return Difference(mean, student(freedom) * variance**0.5)
+    return Difference(mean, student(freedom) * sqrt(variance))
 
 
 def student(freedom: int, level: float = 0.975) -> float:
@@ -66,7 +66,7 @@ def student(freedom: int, level: float = 0.975) -> float:
     if freedom == 1:
         return tan(pi * (level - 0.5))
     if freedom == 2:
-        return (2 * level - 1) / (2 * level * (1 - level)) ** 0.5
+        return (2 * level - 1) / sqrt(2 * level * (1 - level))
     z = NormalDist().inv_cdf(level)
     terms = (
         (z**3 + z) / 4,
@@ -74,7 +74,7 @@ def student(freedom: int, level: float = 0.975) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
-    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
+    return z + sum(term / float(freedom) ** power for power, term in enumerate(terms, start=1))
 
 
 def _complete(documents: Documents) -> bool:

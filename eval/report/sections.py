@@ -77,9 +77,7 @@ def _domains(study: Study) -> dict[str, Any]:
             return ("" if value is None else "0", None)
         return significant(value, 2), min(BINS - 1, int(BINS * (log(value) - low) / span))
 
-    rows = [
-        (b, [cell(b.kl.by_domain.get(name)) for name in names]) for b in study.builds if b.kl
-    ]
+    rows = [(b, [cell(b.kl.by_domain.get(name)) for name in names]) for b in study.builds if b.kl]
     return {"names": [visible(name) for name in names], "rows": rows}
 
 
@@ -166,7 +164,7 @@ def _slower(study: Study) -> list[str]:
                 worst.append((min(ratios), build.label))
         if worst:
             ratio, label = min(worst)
-            some = f"{len(worst)} of {len(study.builds)} builds {verb}"
+            some = f"{len(worst)} of {sum(1 for b in study.builds if b.measured)} builds {verb}"
             told.append(f"{some} slower than the original somewhere: {label} at {_times(ratio)}.")
     return told
 
@@ -227,7 +225,10 @@ def _protocol(study: Study) -> list[tuple[str, str]]:
     found = [
         ("Protocol", visible(p.name)),
         ("Text", visible(p.text) + shared),
-        ("Windows", f"{documents}{grouped(p.windows)} windows of {grouped(p.sequence_length)} tokens"),
+        (
+            "Windows",
+            f"{documents}{grouped(p.windows)} windows of {grouped(p.sequence_length)} tokens",
+        ),
         ("Tokens scored", grouped(first.tokens) if first else ""),
         ("Beginning of text", visible(p.bos)),
         ("Arithmetic", _arithmetic(p.dtype, p.batch)),
@@ -235,7 +236,10 @@ def _protocol(study: Study) -> list[tuple[str, str]]:
         ("Noise floor", f"KL {significant(noise)}: the original against itself" if noise else ""),
         ("Smallest difference it can show", detectable),
         ("Token ids, SHA-256", p.tokens_sha256),
-        ("Environment", ", ".join(f"{visible(str(k))} {visible(str(v))}" for k, v in study.environment.items())),
+        (
+            "Environment",
+            ", ".join(f"{visible(str(k))} {visible(str(v))}" for k, v in study.environment.items()),
+        ),
         ("Measured", visible(study.created_utc)),
     ]
     return [(name, value) for name, value in found if value]

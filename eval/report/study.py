@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import hypot
 from typing import Any, Literal
 
 from quantkit.eval.report.paired import Difference, paired_differences
@@ -11,6 +12,7 @@ from quantkit.eval.results import Divergence, EvalResult, Protocol
 WEIGHT_PARTS = ("linear", "scales", "unquantized")
 USABLE_FRACTION = 0.95
 CONTEXT_TOKENS = 2048
+Z95 = 1.96
 
 Axis = Literal["memory", "disk"]
 
@@ -38,6 +40,15 @@ class Build:
         """Its divergence from the original, if a mean was measured."""
         found = self.measured.kl if self.measured else None
         return found if found and found.mean is not None else None
+
+    @property
+    def kl_half_width(self) -> float | None:
+        """Half of the 95 % interval of its mean KL, in nats."""
+        if self.kl is None:
+            return None
+        if self.kl.ci95 is not None:
+            return (self.kl.ci95[1] - self.kl.ci95[0]) / 2
+        return None if self.kl.standard_error is None else Z95 * self.kl.standard_error
 
     @property
     def disk_bytes(self) -> int | None:
@@ -150,8 +161,8 @@ class Study:
         found = self.difference(one, other)
         if found is not None:
             return found.mean < -found.half_width
-        errors = (one.kl.standard_error or 0.0, other.kl.standard_error or 0.0)
-        return one.kl.mean - other.kl.mean < -1.96 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5
+        spread = hypot(one.kl.standard_error or 0.0, other.kl.standard_error or 0.0)
+        return one.kl.mean - other.kl.mean < -Z95 * spread
 
     def difference(self, one: Build, other: Build) -> Difference | None:
         """KL of `one` minus KL of `other`, paired, in nats; None where texts or sums differ."""

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from quantkit.eval.report.columns import columns
+from quantkit.eval.report.columns import Column, columns
 from quantkit.eval.report.figures import visible
 from quantkit.eval.report.frontier import frontier
 from quantkit.eval.report.loads import default_load
@@ -56,7 +56,7 @@ def protocol_line(study: Study) -> str:
 def as_csv(study: Study) -> str:
     """One line a build: its figures in full, with their units in the head."""
     stream = io.StringIO()
-    rows = [_figures(study, build) for build in study.everything]
+    rows = _figures(study)
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     for row in rows:
@@ -69,9 +69,9 @@ def as_json(study: Study) -> dict[str, Any]:
     load = default_load(study)
     choice = choose(study, load)
     builds = []
-    for build in study.everything:
+    for build, figures in zip(study.everything, _figures(study), strict=True):
         result = build.result.model_dump(mode="json", by_alias=True) if build.result else None
-        builds.append(_figures(study, build) | {"result": result})
+        builds.append(figures | {"result": result})
     return {
         "schema": "quantkit.report/1",
         "title": study.title,
@@ -95,20 +95,26 @@ def json_text(study: Study) -> str:
     return json.dumps(as_json(study), indent=2, allow_nan=False) + "\n"
 
 
-def _figures(study: Study, build: Build) -> dict[str, Any]:
+def _figures(study: Study) -> list[dict[str, Any]]:
+    """A row a build: its figures by name and unit."""
     load = default_load(study)
-    front = frontier(study, load)
+    shown = columns(study, load)
+    front = {build.key for build in frontier(study, load)}
+    return [_row_of(study, build, shown, build.key in front) for build in study.everything]
+
+
+def _row_of(study: Study, build: Build, shown: list[Column], on_front: bool) -> dict[str, Any]:  # noqa: FBT001 - passed on
     kl = build.kl
     interval = kl.ci95 if kl else None
     return {
         "build": build.label,
         "family": build.family,
         "status": build.status,
-        **{column.field: column.cell(build).value for column in columns(study, load)},
+        **{column.field: column.cell(build).value for column in shown},
         "kl_standard_error_nats": kl.standard_error if kl else None,
         "kl_ci95_low_nats": interval[0] if interval else None,
         "kl_ci95_high_nats": interval[1] if interval else None,
-        "frontier": any(build is kept for kept in front),
+        "frontier": on_front,
         "verdict": one_line(build, study) if build is not study.reference else "",
         "command": build.command,
     }

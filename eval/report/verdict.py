@@ -39,11 +39,10 @@ def choose(study: Study, load: Load) -> Choice:
     original = study.reference
     if not compared:
         return Choice(None, Statement("Nothing to compare.", "No build has a KL measured."))
-    if original and load.usable_bytes and study.size_at(original, load) is not None:
-        if study.fits(original, load):
-            needs = words.size(original)
-            tail = f"It needs {needs} and fits, so quantization would only buy speed."
-            return Choice(original, Statement("Keep the original.", tail))
+    if original and load.usable_bytes and study.fits(original, load):
+        needs = words.size(original)
+        tail = f"It needs {needs} and fits, so quantization would only buy speed."
+        return Choice(original, Statement("Keep the original.", tail))
     good = [build for build in compared if meets(build, load)]
     if not good:
         closest = min(compared, key=_kl)
@@ -91,7 +90,7 @@ def one_line(build: Build, study: Study) -> str:
     kl = build.kl
     if kl is None or kl.mean is None:
         return f"{told} No KL was measured."
-    spread = f" {error(kl.standard_error)}" if kl.standard_error is not None else ""
+    spread = f" {error(build.kl_half_width)}" if build.kl_half_width is not None else ""
     told += f" KL {significant(kl.mean)}{spread}"
     if study.noise and kl.mean < INDISTINCT * study.noise:
         told += ", not distinguishable from the original"

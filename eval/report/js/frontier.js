@@ -69,7 +69,7 @@ function tooltip(build) {
   const facts = [];
   const size = sizeOf(build);
   if (size !== null) facts.push([S.axis === "memory" ? "Memory" : "On disk", bytes(size) + (fits(build) ? "" : ", over the limit")]);
-  if (build.kl) facts.push(["KL", `${significant(kl(build))}${build.kl.error === null ? "" : ` ${plusMinus(INDISTINCT * build.kl.error)}`} nats`]);
+  if (build.kl) facts.push(["KL", `${significant(kl(build))}${build.kl.half === null ? "" : ` ${plusMinus(build.kl.half)}`} nats`]);
   if (build.top1 !== null && build.top1 !== undefined) facts.push(["Same top token", percent(build.top1)]);
   if (build.ppl !== undefined) facts.push(["Perplexity", `${build.ppl < 0 ? "" : "+"}${fixed(100 * build.ppl, 2)}${NB}%`]);
   if (build.decode) facts.push(["Decode", `${significant(build.decode)} tok/s`]);

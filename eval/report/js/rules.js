@@ -1,5 +1,5 @@
 // The rules of verdict.py and frontier.py, for the loads that the reader chooses.
-const INDISTINCT = 1.96, SLACK = 1.01, SMALLER = 0.97, USABLE = 0.95;
+const Z95 = 1.96, SLACK = 1.01, SMALLER = 0.97, USABLE = 0.95;
 
 const usable = () => S.limit === null ? null : S.limit * (S.axis === "memory" ? USABLE : 1);
 function sizeOf(build) {
@@ -30,7 +30,7 @@ function better(one, other) {
   if (one === other || !one.kl || !other.kl) return false;
   const found = difference(one, other);
   if (found) return found[0] < -found[1];
-  return one.kl.mean - other.kl.mean < -INDISTINCT * Math.hypot(one.kl.error ?? 0, other.kl.error ?? 0);
+  return one.kl.mean - other.kl.mean < -Z95 * Math.hypot(one.kl.error ?? 0, other.kl.error ?? 0);
 }
 function frontier() {
   const points = compared.filter((build) => sizeOf(build) !== null);

@@ -70,7 +70,9 @@ def eval_result(
     return EvalResult(
         schema="quantkit.eval/1",
         created_utc="2026-11-21T12:00:00Z",
-        artifact=Subject(name=name, bytes=size, bits_per_weight=bits, method=name.split()[0]),
+        artifact=Subject(
+            name=name, bytes=size, bits_per_weight=bits, method=name.partition(" ")[0]
+        ),
         reference=Subject(name="Generated-8B", bytes=2 * PARAMETERS, sha256="ab" * 32),
         protocol=_protocol(documents),
         tokens=total,
@@ -244,9 +246,12 @@ def _memory(draw: random.Random, size: int, layers: int) -> Memory:
         "context": 500_000_000,
     }
     peak = sum(parts.values())
-    blocks = [
-        {"name": f"layers.{i}", "allocated_bytes": peak // 4 + draw.randrange(10**8)}
-        | {"reserved_bytes": peak // 4 + 2 * 10**8}
+    blocks: list[dict[str, float | int | str]] = [
+        {
+            "name": f"layers.{i}",
+            "allocated_bytes": peak // 4 + draw.randrange(10**8),
+            "reserved_bytes": peak // 4 + 2 * 10**8,
+        }
         for i in range(layers)
     ]
     return Memory(
