@@ -40,7 +40,7 @@ def test_a_shift_of_every_document_shifts_the_difference_and_leaves_its_error(
 
 
 def test_the_interval_holds_the_true_difference_as_often_as_it_says() -> None:
-    """2,000 draws of 40 documents in 4 strata: 95 % is 95 +- 1 (two standard errors of the count)."""
+    """2,000 draws of 40 documents in 4 strata: 95 +- 1 %, two standard errors of the count."""
     draw = random.Random(7)
     held = 0
     for _ in range(2000):
