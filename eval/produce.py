@@ -14,6 +14,7 @@ from quantkit.core.progress import Report, silent
 from quantkit.eval.card import model_card
 from quantkit.eval.gates import GateResult, judge
 from quantkit.eval.modules import error_map
+from quantkit.eval.report.write import write_report
 from quantkit.eval.results import EVAL_FILE, EvalResult
 from quantkit.pipeline.build import build
 from quantkit.pipeline.manifest import manifest_of
@@ -21,6 +22,8 @@ from quantkit.pipeline.measure import Cost, stopwatch
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.write import planned_tensors
 from quantkit.recipes.schema import document_of
+
+PAGE = "report.html"
 
 Score = Callable[[Source], EvalResult]
 """Measures the artifact in a folder that has its manifest, but not yet its name."""
@@ -121,6 +124,7 @@ def _finish(
     """Write what the figures belong into, and give the folder its name."""
     if found is not None:
         writer.write_json(EVAL_FILE, found.to_dict())
+        write_report([writer.folder], writer.folder / PAGE)
     document = manifest.to_dict() | {"evaluation": found.to_dict() if found else None}
     writer.write_json(FILE_NAME, document)
     writer.write_bytes("README.md", model_card(document, source.folder).encode())

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantkit.api import demo, doctor, evaluate, generate, plan, quantize, sweep
+    from quantkit.api import demo, doctor, evaluate, generate, plan, quantize, report, sweep
     from quantkit.core.errors import QuantkitError
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
@@ -29,6 +29,7 @@ _HOME = {
     "load_recipe": "recipes.loader",
     "plan": "api",
     "quantize": "api",
+    "report": "api",
     "sweep": "api",
 }
 
@@ -46,6 +47,7 @@ __all__ = [
     "load_recipe",
     "plan",
     "quantize",
+    "report",
     "sweep",
 ]
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
     from quantkit.eval.produce import QuantizeResult
+    from quantkit.eval.report.write import WrittenReport
     from quantkit.eval.results import EvalResult, SweepResult
     from quantkit.eval.sweep import Runner
 
@@ -31,6 +32,7 @@ __all__ = [
     "generate",
     "plan",
     "quantize",
+    "report",
     "sweep",
 ]
 
@@ -237,3 +239,18 @@ def demo(
         )
         write_report([folder], Path(page))
     return swept
+
+
+def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> WrittenReport:
+    """Results side by side as a page, a table or JSON, by the ending of `output`.
+
+    Args:
+        folders: sweeps, folders with an `eval.json`, or artifacts, all of one model and protocol.
+        output: a file `.html`, `.md`, `.csv` or `.json`; one that exists is replaced.
+
+    Raises:
+        QuantkitError: no results are there, or such that cannot be compared.
+    """
+    from quantkit.eval.report.write import write_report
+
+    return write_report([Path(folder) for folder in folders], Path(output))

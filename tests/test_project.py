@@ -36,6 +36,7 @@ PUBLIC = [
     "load_recipe",
     "plan",
     "quantize",
+    "report",
 ]
 # modules whose distribution has another name, or comes with another
 DISTRIBUTIONS = {

@@ -1,0 +1,67 @@
+"""Numbers as people read them; page.js writes the same, so ties are rounded as it does."""
+
+from collections.abc import Iterable
+from decimal import ROUND_HALF_UP, Decimal
+from math import floor, isfinite, log10
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+MINUS = "\u2212"
+
+
+def fixed(value: float, decimals: int) -> str:
+    """The number with that many decimals; ties away from zero, as JavaScript's toFixed."""
+    step = Decimal(1).scaleb(-decimals)
+    text = str(Decimal(value).quantize(step, rounding=ROUND_HALF_UP))
+    return text.replace("-", MINUS)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """The number to that many digits, without an exponent: `0.0148`, `1.23`, `151`."""
+    if value == 0 or not isfinite(value):
+        return "0" if value == 0 else "-"
+    return fixed(value, max(0, digits - 1 - floor(log10(abs(value)))))
+
+
+def percent(fraction: float, digits: int = 3) -> str:
+    """`95.1 %`."""
+    return f"{significant(100 * fraction, digits)}\u00a0%"
+
+
+def signed_percent(fraction: float) -> str:
+    """`+1.84 %`, to two decimals."""
+    return f"{'+' if fraction >= 0 else ''}{fixed(100 * fraction, 2)}\u00a0%"
+
+
+def error(value: float) -> str:
+    """A half-width or standard error to two digits, without the zero before the point."""
+    return f"\u00b1{significant(value, 2).removeprefix('0') or '0'}"
+
+
+def unit_of(sizes: Iterable[float | None]) -> tuple[str, int]:
+    """The largest unit of which the largest size is at least one, and its bytes."""
+    largest = max((size for size in sizes if size), default=1)
+    power = min(len(UNITS) - 1, max(0, floor(log10(largest) / log10(1024) + 1e-12)))
+    return UNITS[power], 1024**power
+
+
+def grouped(value: int) -> str:
+    """Thousands apart by a narrow blank."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def duration(seconds: float) -> str:
+    """`0.8 s`, `42 s`, `3:20`, `2:05:10`."""
+    if seconds < 10:
+        return f"{fixed(seconds, 1)}\u00a0s"
+    if seconds < 60:
+        return f"{fixed(seconds, 0)}\u00a0s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def visible(text: str) -> str:
+    """The text on one line, with control and direction characters shown as escapes."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text.strip()
+    )

@@ -1,0 +1,229 @@
+"""Folders of results as a study: a sweep, an evaluation, an artifact."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from quantkit.core.errors import InputError, IntegrityError, RefusedError
+from quantkit.core.manifest import FILE_NAME as MANIFEST
+from quantkit.eval.report.figures import visible
+from quantkit.eval.report.study import Build, Study
+from quantkit.eval.results import EvalResult, Perplexity, Subject, SweepResult, SweepRun
+
+SWEEP = "sweep.json"
+EVAL = "eval.json"
+ORIGINAL = "original"
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_study(folders: Sequence[Path]) -> Study:
+    """All results of the folders, which must be of one model, one original and one protocol.
+
+    Raises:
+        InputError: a folder holds no results, or one that cannot be read.
+        IntegrityError: a result is not the one that its sweep recorded.
+        RefusedError: results of two protocols or two originals.
+    """
+    studies = [_read(Path(folder)) for folder in folders]
+    if not studies:
+        raise InputError("no folder was named", hint="quantkit report DIR -o report.html")
+    first = studies[0]
+    builds = _distinct([build for study in studies for build in study.builds])
+    reference = next((study.reference for study in studies if study.reference), None)
+    merged = replace(
+        first,
+        builds=builds,
+        reference=reference or _implied_reference(builds),
+        notes=tuple(dict.fromkeys(note for study in studies for note in study.notes)),
+    )
+    _one_protocol(merged)
+    protocols = [build.result.protocol for build in merged.everything if build.result]
+    environments = [build.result.environment for build in merged.everything if build.result]
+    return replace(
+        merged,
+        title=visible(first.title) or "model",
+        protocol=protocols[0] if protocols else None,
+        environment=environments[0] if environments else {},
+    )
+
+
+def _read(folder: Path) -> Study:
+    if (folder / SWEEP).is_file():
+        return _read_sweep(folder)
+    if (folder / EVAL).is_file():
+        result = _parse(EvalResult, folder / EVAL)
+        return _single(result, _build(result, folder.name))
+    if (folder / MANIFEST).is_file():
+        return _read_artifact(folder)
+    if not folder.is_dir():
+        raise InputError(f"no folder `{folder}`")
+    raise InputError(
+        f"`{folder}` holds no results",
+        why=f"neither {SWEEP} nor {EVAL} nor {MANIFEST} is in it",
+        hint=f"quantkit eval ARTIFACT --reference MODEL --json > {folder / EVAL}",
+    )
+
+
+def _read_sweep(folder: Path) -> Study:
+    sweep = _parse(SweepResult, folder / SWEEP)
+    builds = [_run(folder, run) for run in sweep.runs]
+    return Study(
+        title=sweep.model.name,
+        protocol=None,
+        reference=next((build for build in builds if build.key == ORIGINAL), None),
+        builds=tuple(build for build in builds if build.key != ORIGINAL),
+        workload=sweep.workload,
+        created_utc=sweep.created_utc,
+    )
+
+
+def _run(folder: Path, run: SweepRun) -> Build:
+    build = Build(
+        key=run.key,
+        label=visible(run.label) or run.key,
+        family=ORIGINAL if run.key == ORIGINAL else run.family,
+        status=run.status,
+        why=visible(run.why),
+        command=run.command,
+        seconds=run.seconds,
+    )
+    if run.eval is None:
+        return build
+    path = (folder / run.eval).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise InputError(f"{folder / SWEEP}: run `{run.key}` points out of the folder: {run.eval}")
+    return replace(build, result=_parse(EvalResult, path, run.eval_sha256))
+
+
+def _read_artifact(folder: Path) -> Study:
+    manifest = _json(folder / MANIFEST)
+    measured = manifest.get("evaluation")
+    if not measured:
+        raise InputError(
+            f"`{folder}` was not evaluated",
+            hint=f"quantkit eval {folder} --reference MODEL --json > {folder / EVAL}",
+        )
+    recipe = manifest.get("recipe") or {}
+    source = manifest.get("source") or {}
+    subject = {
+        "name": str(recipe.get("name") or folder.name),
+        "bytes": manifest.get("bytes"),
+        "bits_per_weight": manifest.get("bits_per_weight"),
+        "method": recipe.get("method"),
+        "format": manifest.get("format"),
+    }
+    stated = {
+        "environment": manifest.get("environment") or {},
+        "reference": {"name": str(source.get("id") or "the original")},
+        **measured,
+        "artifact": {**subject, **(measured.get("artifact") or {})},
+    }
+    result = _validated(EvalResult, stated, folder / MANIFEST)
+    build = _build(result, folder.name)
+    return _single(result, build)
+
+
+def _single(result: EvalResult, build: Build) -> Study:
+    title = result.reference.name if result.reference else result.artifact.name
+    return Study(title, result.protocol, None, (build,), created_utc=result.created_utc)
+
+
+def _build(result: EvalResult, folder: str) -> Build:
+    subject = result.artifact
+    label = visible(subject.name) or visible(folder) or "build"
+    family = subject.method or "other"
+    return Build(key=label, label=label, family=family, result=result)
+
+
+def _implied_reference(builds: Iterable[Build]) -> Build | None:
+    """The original as its builds describe it, where its perplexity or size is known."""
+    for build in builds:
+        result = build.measured
+        if result is None or result.reference is None:
+            continue
+        known = EvalResult(
+            schema="quantkit.eval/1",
+            artifact=Subject(**{"bits_per_weight": 16.0, **_stated(result.reference)}),
+            protocol=result.protocol,
+            tokens=result.tokens,
+            perplexity=result.reference_perplexity or Perplexity(value=None),
+        )
+        return Build(key=ORIGINAL, label="original", family=ORIGINAL, result=known)
+    return None
+
+
+def _stated(subject: Subject) -> dict[str, Any]:
+    return {key: value for key, value in subject if value is not None}
+
+
+def _distinct(builds: Sequence[Build]) -> tuple[Build, ...]:
+    """The builds with keys and labels that differ: a number after those that repeat."""
+    seen: dict[str, int] = {}
+    told = []
+    for build in builds:
+        count = seen[build.label] = seen.get(build.label, 0) + 1
+        label = build.label if count == 1 else f"{build.label} ({count})"
+        told.append(replace(build, label=label, key=label))
+    return tuple(told)
+
+
+def _one_protocol(study: Study) -> None:
+    """Refuse to put figures of two texts, or against two originals, beside each other."""
+    results = [(b.label, b.result) for b in study.everything if b.result and b.result.status]
+    for what, of in (
+        ("protocols", lambda r: (r.protocol.name, r.protocol.tokens_sha256)),
+        ("originals", lambda r: r.reference and (r.reference.sha256 or r.reference.name)),
+    ):
+        found = {of(result): label for label, result in results if of(result)}
+        if len(found) > 1:
+            one, other = list(found.values())[:2]
+            raise RefusedError(
+                f"`{one}` and `{other}` were measured with different {what}",
+                why="their figures cannot be compared",
+                hint="one report for each",
+            )
+
+
+def _parse(model: type[Model], path: Path, sha256: str | None = None) -> Model:
+    return _validated(model, _json(path, sha256), path)
+
+
+def _validated(model: type[Model], data: dict[str, Any], path: Path) -> Model:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise InputError(
+            f"{path} is not a result that this version reads", why="\n".join(faults[:5])
+        ) from error
+
+
+def _json(path: Path, sha256: str | None = None) -> dict[str, Any]:
+    """The object in a file; NaN and infinities, which JSON has not, are None."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputError(f"no file {path}") from error
+    if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
+        raise IntegrityError(
+            f"{path} is not what the sweep recorded", why="its SHA-256 differs", hint="sweep again"
+        )
+    try:
+        data = json.loads(raw, parse_constant=lambda _: None, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON", why=str(error)) from error
+    if not isinstance(data, dict):
+        raise InputError(f"{path} is not a JSON object")
+    return data
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if isfinite(value) else None
