@@ -78,6 +78,7 @@ class Task(Record):
     """A question set answered by both models; the counts are of the same questions."""
 
     name: str
+    metric: str = ""
     questions: int
     accuracy: float
     reference_accuracy: float
@@ -180,7 +181,10 @@ class GateOutcome(Record):
 
 
 class EvalResult(Record):
-    """One artifact measured (`eval.json`)."""
+    """One artifact measured (`eval.json`).
+
+    `engines`: "passed" for each engine whose rules hold the artifact, else why they do not.
+    """
 
     schema_: Literal["quantkit.eval/1"] = Field(EVAL_SCHEMA, alias="schema")
     created_utc: str = ""
@@ -198,6 +202,7 @@ class EvalResult(Record):
     tasks: list[Task] = Field(default_factory=list)
     memory: Memory = Memory()
     speed: Speed = Speed()
+    engines: dict[str, str] = Field(default_factory=dict)
     modules: Modules = Modules()
     documents: Documents = Documents()
     gates: list[GateOutcome] = Field(default_factory=list)

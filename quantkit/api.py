@@ -21,7 +21,7 @@ from quantkit.recipes.schema import document_of
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
-    from quantkit.eval.gates import GateResult
+    from quantkit.eval.results import GateOutcome
     from quantkit.eval.session import Evaluation
     from quantkit.pipeline.prepare import Prepared
 
@@ -48,7 +48,7 @@ class QuantizeResult:
     recipe: Mapping[str, Any]
     modules: tuple[Mapping[str, Any], ...]
     evaluation: Mapping[str, Any] | None
-    gates: tuple[GateResult, ...]
+    gates: tuple[GateOutcome, ...]
     remarks: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class QuantizeResult:
             "recipe": dict(self.recipe),
             "modules": [dict(module) for module in self.modules],
             "evaluation": self.evaluation,
-            "gates": [asdict(gate) for gate in self.gates],
+            "gates": [gate.model_dump() for gate in self.gates],
             "remarks": list(self.remarks),
         }
 
