@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from quantkit.core.errors import InputError
 from quantkit.core.gate import BY_DOMAIN, Operator
+from quantkit.eval.answers import accuracy_beside
 from quantkit.eval.measured import QUALITY, document_sums, measured, speed_cell
 from quantkit.eval.results import EngineSpeed, EvalResult, GateOutcome, Interval, LocalSpeed
 from quantkit.eval.stratified import document_mean
@@ -97,6 +98,8 @@ def against(
     limit = was * factor
     if head in QUALITY:
         return _paired(new, old, figure, factor, domain)
+    if head == "tasks":
+        return _answered(new, old, figure, Against(value, limit))
     if head == "speed":
         return _timed(new, old, figure, Against(value, limit))
     if figure == "memory.host_peak_rss_bytes" and (why := _other_machine(new, old)):
@@ -123,6 +126,9 @@ def _allowances(new: EvalResult, old: EvalResult) -> Iterator[Allowance]:
             yield a
     for figure in dict.fromkeys((*_speeds(old), *_speeds(new))):
         yield Allowance(figure, ">=", share=SPEED_SHARE)
+
+    for name in dict.fromkeys(task.name for task in (*old.tasks, *new.tasks)):
+        yield Allowance(f"tasks.{name}.accuracy", ">=")
 
 
 def _speeds(result: EvalResult) -> Iterator[str]:
@@ -205,6 +211,16 @@ def _unpaired(new: EvalResult, old: EvalResult, figure: str) -> str:
         "one of the two results is no measurement": "invalid" in (new.status, old.status),
     }
     return next((why for why, there in faults.items() if there), "")
+
+
+def _answered(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Against:
+    """Accuracies by paired answers; recovery is one over the other's, which adds nothing."""
+    name = figure.split(".")[1]
+    ours, theirs = (next((t for t in r.tasks if t.name == name), None) for r in (new, old))
+    if not figure.endswith(".accuracy") or ours is None or theirs is None:
+        return replace(apart, why="no paired error is known for it; try: tasks.NAME.accuracy")
+    interval = accuracy_beside(ours, theirs)
+    return replace(apart, interval=interval, why="" if interval else "the questions differ")
 
 
 def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Against:

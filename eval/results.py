@@ -75,7 +75,10 @@ class Divergence(Record):
 
 
 class Task(Record):
-    """A question set answered by both models; the counts are of the same questions."""
+    """A question set answered by both models; the counts are of the same questions.
+
+    `answers` has "1" for each question answered rightly and "0" for the others, in order.
+    """
 
     name: str
     metric: str = ""
@@ -88,6 +91,9 @@ class Task(Record):
     recovery: float
     recovery_ci95: Interval | None = None
     detectable_fraction: float
+    questions_sha256: str = ""
+    answers: str = ""
+    reference_answers: str = ""
 
 
 class Memory(Record):
