@@ -10,14 +10,13 @@ from pydantic import ValidationError
 from quantkit.core.errors import InputError
 from quantkit.core.gate import BY_DOMAIN, Operator
 from quantkit.eval.answers import accuracy_beside
+from quantkit.eval.estimate import stratified_mean
 from quantkit.eval.measured import QUALITY, document_sums, measured, speed_cell
+from quantkit.eval.paired import FLOOR_FACTOR
 from quantkit.eval.results import EngineSpeed, EvalResult, GateOutcome, Interval, LocalSpeed
-from quantkit.eval.stratified import document_mean
 from quantkit.eval.verdict import INVALID, Status, decide
 
 MACHINE = ("cpu", "gpu", "driver")
-FLOORS = 3.0
-"""A mean KL below this many noise floors is not distinguishable from none."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _allowances(new: EvalResult, old: EvalResult) -> Iterator[Allowance]:
         if measured(new, a.figure).value is None and measured(old, a.figure).value is None:
             continue
         if a.figure == "kl.mean":
-            yield Allowance(a.figure, a.operator, a.share, FLOORS * max(floors, default=0.0))
+            yield Allowance(a.figure, a.operator, a.share, FLOOR_FACTOR * max(floors, default=0.0))
         else:
             yield a
     for figure in dict.fromkeys((*_speeds(old), *_speeds(new))):
@@ -186,13 +185,12 @@ def _paired(
     logarithmic = figure == "perplexity.value"
     scale = 1.0 if logarithmic else factor
     differences = [ours[i] - scale * theirs[i] for i in keep]
-    change, half = document_mean(differences, counts, domains)
+    change = stratified_mean(differences, counts, domains)
     mean = scale * sum(theirs[i] for i in keep) / tokens
+    low, middle, high = (mean + d for d in (change.interval[0], change.value, change.interval[1]))
     if not logarithmic:
-        return Against(mean + change, mean, (mean + change - half, mean + change + half))
-    limit = math.exp(mean) * factor
-    low, middle, high = (math.exp(mean + change + sign * half) for sign in (-1, 0, 1))
-    return Against(middle, limit, (low, high))
+        return Against(middle, mean, (low, high))
+    return Against(math.exp(middle), math.exp(mean) * factor, (math.exp(low), math.exp(high)))
 
 
 def _unpaired(new: EvalResult, old: EvalResult, figure: str) -> str:

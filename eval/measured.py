@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from quantkit.eval.answers import Z
+from quantkit.eval.estimate import stratified_mean
 from quantkit.eval.results import Documents, EngineSpeed, EvalResult, Interval, LocalSpeed, Task
-from quantkit.eval.stratified import Z, document_mean
 
 QUALITY = ("perplexity", "kl", "top1_agreement")
 SHORT_NAMES = {"prefill_tokens_per_s": "prefill", "decode_tokens_per_s": "decode"}
@@ -13,7 +14,10 @@ SHORT_NAMES = {"prefill_tokens_per_s": "prefill", "decode_tokens_per_s": "decode
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure; `value` is None where it was not measured, `interval` None where none is known."""
+    """A figure; `value` is None where it was not measured.
+
+    `interval` is None where none is known, and NaN where a document alone shows no spread.
+    """
 
     value: float | str | None
     interval: Interval | None = None
@@ -48,8 +52,8 @@ def by_domain(result: EvalResult, figure: str) -> dict[str, Measured]:
     for domain in dict.fromkeys(documents.domain if sums else ()):
         places = [i for i, name in enumerate(documents.domain) if name == domain]
         counts = [documents.n[i] for i in places]
-        mean, half = document_mean([sums[i] for i in places], counts, [domain] * len(places))
-        ends = (mean, mean - half, mean + half)
+        mean = stratified_mean([sums[i] for i in places], counts, [domain] * len(places))
+        ends = (mean.value, *mean.interval)
         value, low, high = map(_exp, ends) if figure == "perplexity.value" else ends
         found[domain] = Measured(value, (low, high))
     return found
