@@ -138,7 +138,9 @@ class OpenModel:
                     linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
         return block
 
-    def enter(self, *input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    def enter(
+        self, *input_ids: torch.Tensor
+    ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them."""
         batches = [
             {"input_ids": ids}
