@@ -13,10 +13,10 @@ def evaluation_lines(found: Mapping[str, Any]) -> list[str]:
     """Divergence, agreement and perplexity with their standard errors, then the notes."""
     kl = found.get("kl")
     lines = [_divergence(kl)] if kl else []
-    lines.append("   ".join(part for part in _others(found) if part))
+    lines.append("   ".join(_others(found)))
     protocol = found.get("protocol", {})
     place = f" of {protocol['text']}, protocol {protocol['name']}" if "text" in protocol else ""
-    lines.append(f"on {found['tokens']} tokens{place}")
+    lines.append(f"on {found['tokens']} tokens{place}{_limits(found.get('detectable') or {})}")
     if kl and kl["mean"] is not None and kl["mean"] < FLOOR_FACTOR * (kl.get("floor_mean") or 0):
         lines.append("not distinguishable from the reference: under three times its own noise")
     if found.get("status", "valid") != "valid":
@@ -32,7 +32,7 @@ def _divergence(kl: Mapping[str, Any]) -> str:
 
 
 def _others(found: Mapping[str, Any]) -> list[str]:
-    """Agreement, perplexity, its change, and what this run could show."""
+    """Agreement, perplexity and its change."""
     parts = []
     agreement = found.get("top1_agreement")
     if agreement is not None:
@@ -47,14 +47,17 @@ def _others(found: Mapping[str, Any]) -> list[str]:
         sign = "+" if change >= 0 else ""
         spread = 100 * math.exp(ratio) * error if error else None
         parts.append(f"{sign}{with_error(change, spread)} % of the original's")
-    shows = found.get("detectable") or {}
+    return parts
+
+
+def _limits(shows: Mapping[str, float]) -> str:
+    """The smallest differences that the run could show."""
     limits = [
         f"{name} {100 * shows[key]:.2g} %"
         for name, key in (("KL", "kl_relative"), ("PPL", "log_ratio"))
         if shows.get(key)
     ]
-    parts.append(f"can show: {', '.join(limits)}" if limits else "")
-    return parts
+    return f"; can show: {', '.join(limits)}" if limits else ""
 
 
 def _short(value: float) -> str:

@@ -21,8 +21,8 @@ def resample(domains: tuple[str, ...]) -> tuple[Floats, int]:
     """Weights (RESAMPLES, documents) of the documents in each resample, and degrees of freedom.
 
     Of a domain with k documents, k - 1 are drawn with replacement and weighted by k / (k - 1): the
-    spread of the resamples then is that of the sample, where k draws fall short of it by (k - 1) / k,
-    a lot with few documents (Rao and Wu, JASA 83, 1988).
+    spread of the resamples then is that of the sample, where k draws fall short of it by
+    (k - 1) / k, a lot with few documents (Rao and Wu, JASA 83, 1988).
     """
     generator = np.random.default_rng(SEED)
     weights = np.zeros((RESAMPLES, len(domains)))

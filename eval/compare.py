@@ -26,12 +26,13 @@ from quantkit.eval.text import EvaluationText, TextChoice, read_text, vocabulary
 from quantkit.model.open import OpenModel, context_length, open_model
 
 SMOKE_WINDOWS = 16
+SHIPPED_TEXT = TextChoice()
 
 
 def compare(
     artifact: Source,
     reference: Source | None,
-    choice: TextChoice = TextChoice(),
+    choice: TextChoice = SHIPPED_TEXT,
     *,
     keep: tuple[Path, Form] | None = None,
     trust_remote_code: bool = False,

@@ -27,7 +27,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """value -+ t * standard_error."""
+        """The value and t standard errors to either side."""
         if self.degrees_of_freedom < 1:
             return math.nan, math.nan
         reach = t_quantile(0.5 + CONFIDENCE / 2, self.degrees_of_freedom) * self.standard_error

@@ -46,7 +46,8 @@ class Scores:
     def sums(self, values: torch.Tensor) -> Floats:
         """Sums (documents,) in fp64 of values (tokens,), in the order of the tokens."""
         weights = values.double().numpy()
-        return np.bincount(self.document.numpy(), weights, len(self.documents))
+        sums = np.bincount(self.document.numpy(), weights, len(self.documents))
+        return sums.astype(np.float64, copy=False)
 
     def mean(self, values: torch.Tensor) -> Estimate:
         """Mean over tokens, its error by document and domain."""

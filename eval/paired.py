@@ -35,7 +35,9 @@ class PairedDifference:
     real: bool
 
 
-def paired_difference(result: EvalResult, other: EvalResult, quantity: Quantity) -> PairedDifference:
+def paired_difference(
+    result: EvalResult, other: EvalResult, quantity: Quantity
+) -> PairedDifference:
     """`result` less `other` in a quantity.
 
     Raises:

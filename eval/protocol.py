@@ -129,7 +129,9 @@ def _one_a_document(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int
             domain.rest = domain.rest[room:] if corpus.plain else []
         if domain.rest and not corpus.plain and tokenizer.eos_token_id is not None:
             domain.rest.append(tokenizer.eos_token_id)
-        if sum(len(d.pieces) for d in domains.values()) >= most * (SPARE if len(domains) > 1 else 1):
+        if sum(len(d.pieces) for d in domains.values()) >= most * (
+            SPARE if len(domains) > 1 else 1
+        ):
             break
     turns = itertools.zip_longest(*(d.pieces for d in domains.values()))
     drawn = [piece for turn in turns for piece in turn if piece is not None]
@@ -171,8 +173,8 @@ def _pages(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int) -> Cut:
     documents = corpus.documents
     if corpus.plain:
         documents = [Document("".join(d.text or "" for d in documents), None, "the text")]
-    prefix = begins_with(tokenizer) or [tokenizer.eos_token_id]
-    if prefix[0] is None:
+    prefix = next(iter(begins_with(tokenizer)), tokenizer.eos_token_id)
+    if prefix is None:
         raise InputError(
             "the tokenizer has neither BOS nor EOS",
             why="the first token of a page is predicted from one of them",
@@ -184,7 +186,7 @@ def _pages(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int) -> Cut:
         ids = _encode(tokenizer, wikitext.detokenize(page))
         windows = tuple(
             Window(window, len(window) - 1 - scored, len(window) - 1)
-            for window, scored in wikitext.rolling_windows(ids, prefix[0], length)
+            for window, scored in wikitext.rolling_windows(ids, prefix, length)
         )
         if windows:
             size = len(page.encode())

@@ -4,12 +4,12 @@ Units are in the names; fractions are 0 to 1; divergences are in nats. A figure 
 measured, or was not finite, is None. Readers accept fields they do not know.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-EVAL_SCHEMA = "quantkit.eval/1"
-SWEEP_SCHEMA = "quantkit.sweep/1"
+EVAL_SCHEMA: Final = "quantkit.eval/1"
+SWEEP_SCHEMA: Final = "quantkit.sweep/1"
 
 Interval = tuple[float, float]
 

@@ -188,14 +188,11 @@ def _fault(scores: Scores, text: EvaluationText) -> str | None:
     if bool(finite.all()):
         return None
     lost = int((~finite).sum())
-    first = int((~finite).nonzero()[0])
-    for window, (start, stop) in enumerate(text.spans):
-        if first < stop - start:
-            break
-        first -= stop - start
+    places = [(w, p) for w, (start, stop) in enumerate(text.spans) for p in range(start, stop)]
+    window, position = places[int((~finite).nonzero()[0])]
     return (
         f"{lost} of {finite.numel()} positions have scores that are not finite, the first is "
-        f"position {start + first} of window {window}"
+        f"position {position} of window {window}"
     )
 
 

@@ -1,8 +1,8 @@
 """KL from a distribution of which only the likeliest tokens and a few samples were kept.
 
 With S the kept tokens of p, T the rest, tau = p(T) and sigma = q(T), the chain rule gives
-KL(p || q) = L + tau * KL(p_T || q_T), L = sum over S of p ln(p/q) + tau ln(tau/sigma), so L is a lower
-bound. On T no p is above c, the smallest kept one, and sum p ln(p/q) is convex in p, so its
+KL(p || q) = L + tau * KL(p_T || q_T) with L = sum over S of p ln(p/q) + tau ln(tau/sigma), so L is
+a lower bound. On T no p is above c, the smallest kept one, and sum p ln(p/q) is convex in p, so its
 maximum is a vertex: floor(tau/c) times c where q is smallest, what is left of tau on the next one:
 the upper bound U. With samples i of p_T, u = ln(p_i/q_i) - ln(tau/sigma) and phi(u) = e^-u - 1 + u,
 L + tau * mean phi(u) is unbiased, as E[phi(u)] = KL(p_T || q_T), and no term is negative.
@@ -56,9 +56,7 @@ def compress(
     weights = (weights - weights.amax(dim=-1, keepdim=True)).exp().cpu()
     drawn = torch.multinomial(weights, samples, replacement=True, generator=generator)
     drawn = drawn.to(log_p.device)
-    return TopK(
-        top.indices.int(), top.values, tail.float(), drawn.int(), log_p.gather(1, drawn)
-    )
+    return TopK(top.indices.int(), top.values, tail.float(), drawn.int(), log_p.gather(1, drawn))
 
 
 def divergence(kept: TopK, log_q: torch.Tensor) -> TopKDivergence:
@@ -81,7 +79,7 @@ def divergence(kept: TopK, log_q: torch.Tensor) -> TopKDivergence:
 
 
 def _terms(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
-    """p * phi(ln p - ln q) = q - p + p ln(p/q); where p is next to nothing that is q."""
+    """The terms p * phi(ln p - ln q) = q - p + p ln(p/q); where p is next to nothing, q."""
     delta = log_p - log_q
     near = log_p.exp() * (torch.expm1(-delta) + delta)
     terms = torch.where(delta < FAR, log_q.exp(), near)
@@ -99,7 +97,9 @@ def _largest_tail(
     # fp32 sums may say that the tail holds a little more than its tokens can: then all are at c
     full = torch.clamp((tau / log_c.exp()).floor(), max=free).long()
     most = min(int(full.max()) + 1, free)
-    smallest = rest.masked_fill(rest == -torch.inf, torch.inf).topk(most, largest=False, sorted=True)
+    smallest = rest.masked_fill(rest == -torch.inf, torch.inf).topk(
+        most, largest=False, sorted=True
+    )
     log_q = smallest.values.double()
     summed = torch.cat([torch.zeros_like(log_q[:, :1]), log_q.cumsum(dim=-1)], dim=-1)
     count = full.double()

@@ -67,7 +67,11 @@ def measure(scores: Scores) -> Figures:
     total = float(ordered.sum())
     worst = float(ordered[-max(1, len(ordered) // 100) :].sum())
     figures["worst_percent_share"] = worst / total if total > 0 else None
-    for name, key in (("reverse_mean", "reverse_kl"), ("lower_bound", "lower"), ("upper_bound", "upper")):
+    for name, key in (
+        ("reverse_mean", "reverse_kl"),
+        ("lower_bound", "lower"),
+        ("upper_bound", "upper"),
+    ):
         if key in scores.beside:
             figures[name] = scores.mean(scores.beside[key]).value
     if scores.floor is not None:
@@ -92,14 +96,12 @@ def _by_domain(scores: Scores, kl: torch.Tensor) -> dict[str, float]:
     return found
 
 
-def _by_range(
-    kl: torch.Tensor, where: torch.Tensor, edges: Sequence[float]
-) -> list[float | None]:
+def _by_range(kl: torch.Tensor, where: torch.Tensor, edges: Sequence[float]) -> list[float | None]:
     """Mean KL of the tokens in each range (edge, next edge], None where there are none."""
     place = torch.bucketize(where.double(), torch.tensor(edges, dtype=torch.float64)) - 1
-    place = place.clamp(min=0).numpy()
-    counts = np.bincount(place, minlength=len(edges))
-    sums = np.bincount(place, kl.double().numpy(), minlength=len(edges))
+    index = place.clamp(min=0).numpy()
+    counts = np.bincount(index, minlength=len(edges))
+    sums = np.bincount(index, kl.double().numpy(), minlength=len(edges))
     return [
         float(total / count) if count else None for total, count in zip(sums, counts, strict=True)
     ]

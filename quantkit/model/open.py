@@ -138,9 +138,7 @@ class OpenModel:
                     linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
         return block
 
-    def enter(
-        self, *input_ids: torch.Tensor
-    ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    def enter(self, *input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them."""
         batches = [
             {"input_ids": ids}
@@ -186,7 +184,7 @@ class OpenModel:
         module = self.skeleton.model.get_submodule(self.skeleton.head)
         self.load(self.skeleton.head, module)
         if isinstance(module, nn.Linear) and self.dtype is not torch.float32:
-            module.forward = functools.partial(_wide_product, module)
+            module.forward = functools.partial(_wide_product, module)  # type: ignore[method-assign]  # of this one head
 
         def logits(rows: torch.Tensor) -> torch.Tensor:
             out = leave(self.skeleton, self.load, rows[:, None], head=module)
@@ -200,7 +198,8 @@ def _wide_product(head: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
     wide = rows.float()
     parts = [wide @ part.float().T for part in torch.split(head.weight, HEAD_ROWS)]
     logits = torch.cat(parts, dim=-1)
-    return logits if head.bias is None else logits + head.bias.float()
+    bias: torch.Tensor | None = head.bias
+    return logits if bias is None else logits + bias.float()
 
 
 def drop(block: nn.Module) -> None:
