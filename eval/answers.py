@@ -60,7 +60,7 @@ def mcnemar(flips: Flips) -> float:
     """Exact two-sided p of McNemar's test: were flips a fair coin, how often would they do this?"""
     fewer = min(flips.right_to_wrong, flips.wrong_to_right)
     tail = sum(math.comb(flips.both, i) for i in range(fewer + 1))
-    return min(1.0, 2 * tail / 2**flips.both)
+    return min(1.0, float(2 * tail / (1 << flips.both)))
 
 
 def compare_answers(model: Answers, reference: Answers) -> Task:

@@ -14,7 +14,7 @@ from quantkit.eval.estimate import stratified_mean
 from quantkit.eval.measured import QUALITY, document_sums, measured, speed_cell
 from quantkit.eval.paired import FLOOR_FACTOR
 from quantkit.eval.results import EngineSpeed, EvalResult, GateOutcome, Interval, LocalSpeed
-from quantkit.eval.verdict import INVALID, Status, decide
+from quantkit.eval.verdict import INVALID, Status, decide, finite
 
 MACHINE = ("cpu", "gpu", "driver")
 
@@ -153,7 +153,7 @@ def _outcome(new: EvalResult, old: EvalResult, allowance: Allowance) -> GateOutc
     return GateOutcome(
         expression=f"{allowance.figure} {allowance.operator} baseline",
         value=found.value,
-        interval=found.interval,
+        interval=finite(found.interval),
         limit=limit,
         status=status,
         why=why,

@@ -1,15 +1,61 @@
-"""The calibration tokens of an artifact, made again from what its manifest says of them."""
+"""Screens for evaluation text: what an artifact was calibrated on is no test of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import Tokenizer, tokenize
+from quantkit.calibration.tokens import Tokenizer, load_tokenizer, tokenize
 from quantkit.core.errors import InputError, QuantkitError
+from quantkit.eval.overlap import without_overlap
+from quantkit.eval.subject import read_manifest
+from quantkit.eval.text import EvaluationText
+
+
+def screen_by_manifest(
+    folder: Path, *, allow: bool = False, trust_remote_code: bool = False
+) -> Callable[[EvaluationText], EvaluationText]:
+    """`without_overlap` for the artifact in `folder`, if its manifest says what calibrated it.
+
+    The text as it is, for a model that nobody calibrated; with a note, where that text is gone.
+    """
+
+    def screen(text: EvaluationText) -> EvaluationText:
+        manifest = read_manifest(folder)
+        if not manifest.get("calibration"):
+            return text
+        tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+        calibration, note = calibration_again(manifest, tokenizer)
+        if calibration is None:
+            return replace(text, notes=(*text.notes, *([note] if note else [])))
+        return without_overlap(text, calibration, tokenizer, allow=allow)
+
+    return screen
+
+
+def screen_by_tokens(
+    input_ids: torch.Tensor | None, folder: Path, *, trust_remote_code: bool = False
+) -> Callable[[EvaluationText], EvaluationText]:
+    """The same for an artifact in the making, whose calibration tokens are at hand.
+
+    It never refuses: by then the work of hours is done, and a text that was seen is named.
+    """
+
+    def screen(text: EvaluationText) -> EvaluationText:
+        if input_ids is None:
+            return text
+        tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+        try:
+            return without_overlap(text, input_ids.numpy(), tokenizer)
+        except InputError:
+            return without_overlap(text, input_ids.numpy(), tokenizer, allow=True)
+
+    return screen
 
 
 def calibration_again(

@@ -1,13 +1,19 @@
 """Limits on what was measured: passed, failed or undecided."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from quantkit.core.gate import Gate
 from quantkit.eval.baseline import against, regressions
 from quantkit.eval.measured import QUALITY, Measured, by_domain, measured
-from quantkit.eval.results import EvalResult, GateOutcome, Interval
-from quantkit.eval.verdict import INVALID, Status, decide
+from quantkit.eval.results import (
+    EvalResult,
+    GateOutcome,
+    Interval,
+    Protocol,
+    Subject,
+)
+from quantkit.eval.verdict import INVALID, Status, decide, finite
 
 EXACT = ("artifact", "memory", "engines")
 SMOKE = "smoke"
@@ -29,6 +35,19 @@ def judge(
         for domain, verdict in _verdicts(gate, result, baseline)
     ]
     return (*found, *(regressions(result, baseline) if baseline else ()))
+
+
+def unscored(artifact: Subject) -> EvalResult:
+    """The result of an artifact whose text figures were not asked for."""
+    nothing = Protocol(name="none", text="", tokens_sha256="", windows=0, sequence_length=0)
+    whole = {"artifact": artifact, "protocol": nothing, "tokens": 0, "perplexity": {"value": None}}
+    return EvalResult.model_validate(whole)
+
+
+def engine_verdicts(engines: object) -> dict[str, str]:
+    """Engines of a manifest: "passed" where the engine's rules hold the artifact, else why not."""
+    stated = engines if isinstance(engines, Mapping) else {}
+    return {str(name): str(reason or "passed") for name, reason in stated.items()}
 
 
 @dataclass(frozen=True)
@@ -102,7 +121,7 @@ def _outcome(gate: Gate, domain: str | None, verdict: _Verdict) -> GateOutcome:
     return GateOutcome(
         expression=f"{gate}:{domain}" if domain else str(gate),
         value=verdict.value,
-        interval=verdict.interval,
+        interval=finite(verdict.interval),
         limit=verdict.limit,
         status=verdict.status,
         why=verdict.why,

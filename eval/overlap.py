@@ -35,7 +35,7 @@ class Overlap:
     total: float
 
 
-def gram_length(tokenizer: Any, ids: Sequence[int]) -> int:
+def gram_length(tokenizer: Any, ids: Sequence[int] | Ids) -> int:
     """13 tokens, or as many as hold 50 characters of this text where tokens are short.
 
     Thirteen tokens of a usual vocabulary are some 50 characters, which two texts seldom share by

@@ -34,10 +34,10 @@ def run_tasks(
         InputError: lm-eval is not installed, or knows no such task; a task has no answers that are
             right or wrong.
     """
-    sides = []
+    sides: list[list[Answers]] = []
     for number, folder in enumerate((reference, artifact)):
         model = _wrap(folder, trust_remote_code=trust_remote_code)
-        side = []
+        side: list[Answers] = []
         for task in tasks:
             done = number * len(tasks) + len(side)
             report(Progress("tasks", done, 2 * len(tasks), f"{folder.name}: {task}"))

@@ -1,5 +1,6 @@
 """Passed, failed or undecided: where a whole interval lies."""
 
+import math
 from collections.abc import Iterable
 from typing import Literal
 
@@ -24,6 +25,11 @@ def decide(operator: Operator, interval: Interval, limit: float) -> Status:
     else:
         passed, failed = high <= limit, low > limit
     return "passed" if passed else "failed" if failed else "undecided"
+
+
+def finite(interval: Interval | None) -> Interval | None:
+    """The interval, or None where JSON has no number for an end of it."""
+    return interval if interval and all(map(math.isfinite, interval)) else None
 
 
 def missed(outcomes: Iterable[GateOutcome], undecided: Undecided = "warn") -> bool:

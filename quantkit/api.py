@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +20,12 @@ from quantkit.recipes.loader import build_recipe, load_family
 from quantkit.recipes.schema import document_of
 
 if TYPE_CHECKING:
+    import torch
+
+    from quantkit.core.manifest import Manifest
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
-    from quantkit.eval.results import EvalResult, GateOutcome
+    from quantkit.eval.results import EvalResult, GateOutcome, Task
     from quantkit.pipeline.prepare import Prepared
 
 __all__ = [
@@ -74,6 +77,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     device: str = "auto",
     max_shard_size: int = DEFAULT_SHARD_SIZE,
     evaluate: bool = True,
+    baseline: str | Path | None = None,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> QuantizeResult:
@@ -86,16 +90,15 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         max_shard_size: largest size of a weight file, in bytes.
         evaluate: whether to measure perplexity and KL against the original.
+        baseline: the result of an earlier run; what got worse is among the gates that failed.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
 
     Raises:
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
+    from quantkit.eval.baseline import read_baseline
     from quantkit.eval.card import model_card
-    from quantkit.eval.compare import SMOKE_WINDOWS, compare
-    from quantkit.eval.gates import judge
-    from quantkit.eval.text import TextChoice
     from quantkit.pipeline.build import build
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.manifest import manifest_of
@@ -103,6 +106,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
 
     watch = stopwatch()
     check_output(Path(output))
+    old = read_baseline(Path(baseline)) if baseline else None
     source = resolve(model, trust_remote_code=trust_remote_code)
     prepared = _prepare(source, recipe, device, trust_remote_code)
     calibration = calibrate(prepared, trust_remote_code=trust_remote_code)
@@ -110,14 +114,12 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     with ArtifactWriter(Path(output), specs, max_shard_size) as writer:
         ids = calibration.input_ids if calibration else None
         built = build(prepared, writer, ids, report, trust_remote_code=trust_remote_code)
-        scored = None
-        if evaluate:
-            choice, trust = TextChoice(windows=SMOKE_WINDOWS), trust_remote_code
-            written = Source(writer.folder)
-            found = compare(written, source, choice, trust_remote_code=trust, report=report)
-            scored = found.to_dict()
+        scored = _score(writer.folder, source, ids, trust_remote_code, report) if evaluate else None
         document = document_of(prepared.plan.recipe)
-        manifest = manifest_of(source, prepared, document, calibration, built, scored, watch())
+        manifest = manifest_of(source, prepared, document, calibration, built, None, watch())
+        result = _judged(manifest, scored, prepared.plan.recipe, old, Path(output).name)
+        evaluation = result.to_dict() if evaluate else None
+        manifest = replace(manifest, evaluation=evaluation)
         writer.write_json(FILE_NAME, manifest.to_dict())
         writer.write_bytes("README.md", model_card(manifest.to_dict(), source.folder).encode())
         writer.publish()
@@ -128,8 +130,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         cost=watch(),
         recipe=document,
         modules=manifest.modules,
-        evaluation=scored,
-        gates=judge(prepared.plan.recipe.gates, scored),
+        evaluation=evaluation,
+        gates=tuple(result.gates),
         remarks=manifest.remarks,
     )
 
@@ -160,6 +162,10 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     windows: int | None = None,
     save_reference: str | Path | None = None,
     reference_form: Literal["hidden", "topk"] = "hidden",
+    tasks: Sequence[str] = (),
+    gates: Sequence[str] = (),
+    baseline: str | Path | None = None,
+    allow_overlap: bool = False,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> EvalResult:
@@ -177,21 +183,45 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         windows: how many are scored at most; the protocol's own number by default.
         save_reference: a folder to make that later evaluations take as their `reference`.
         reference_form: "hidden" (exact) or "topk" (small, and holds no weights).
+        tasks: names that lm-eval knows, or .yaml files of yours, answered by both models.
+        gates: limits on the figures, such as "kl.mean <= 0.05"; their outcomes are in the result.
+        baseline: the result of an earlier run; what got worse is among the gates that failed.
+        allow_overlap: whether text that the artifact was calibrated on is scored all the same.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
     """
+    from quantkit.core.gate import parse_gate
+    from quantkit.eval.baseline import read_baseline
+    from quantkit.eval.calibrated import screen_by_manifest
     from quantkit.eval.compare import compare
+    from quantkit.eval.gates import engine_verdicts, judge
+    from quantkit.eval.subject import read_manifest
     from quantkit.eval.text import TextChoice
 
+    limits = [parse_gate(gate) for gate in gates]
+    old = read_baseline(Path(baseline)) if baseline else None
+    source = resolve(artifact, trust_remote_code=trust_remote_code)
+    original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
+    answered = _answer(source, original, tasks, trust_remote_code, report) if tasks else []
+    screen = screen_by_manifest(
+        source.folder, allow=allow_overlap, trust_remote_code=trust_remote_code
+    )
     found = compare(
-        resolve(artifact, trust_remote_code=trust_remote_code),
-        resolve(reference, trust_remote_code=trust_remote_code) if reference else None,
+        source,
+        original,
         TextChoice(text, protocol, sequence_length, windows),
         keep=(Path(save_reference), reference_form) if save_reference else None,
+        screen=screen,
         trust_remote_code=trust_remote_code,
         report=report,
+    ).model_copy(
+        update={
+            "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+            "tasks": answered,
+            "engines": engine_verdicts(read_manifest(source.folder).get("engines")),
+        }
     )
-    return found.model_copy(update={"created_utc": datetime.now(UTC).isoformat(timespec="seconds")})
+    return found.model_copy(update={"gates": list(judge(limits, found, old))})
 
 
 def generate(
@@ -253,6 +283,76 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
             )
         report(Progress("demo", len(recipes), len(recipes), "done"))
     return rows
+
+
+def _answer(
+    source: Source,
+    original: Source | None,
+    tasks: Sequence[str],
+    trust: bool,  # noqa: FBT001 - passed on
+    report: Report,
+) -> list[Task]:
+    """Tasks come before the text, so that an unknown one is told at once."""
+    from quantkit.eval.reference_store import is_store
+    from quantkit.eval.tasks import run_tasks
+
+    if original is None or is_store(original.folder):
+        raise InputError(
+            "tasks compare the answers of two models",
+            why="a saved reference holds no model",
+            hint="--reference MODEL",
+        )
+    folders = source.folder, original.folder
+    return run_tasks(*folders, tasks, trust_remote_code=trust, report=report)
+
+
+def _score(
+    folder: Path,
+    source: Source,
+    calibration: torch.Tensor | None,
+    trust: bool,  # noqa: FBT001 - passed on
+    report: Report,
+) -> EvalResult:
+    """The written weights against the original, on text that was not calibrated on."""
+    from quantkit.eval.calibrated import screen_by_tokens
+    from quantkit.eval.compare import SMOKE_WINDOWS, compare
+    from quantkit.eval.text import TextChoice
+
+    return compare(
+        Source(folder),
+        source,
+        TextChoice(windows=SMOKE_WINDOWS),
+        screen=screen_by_tokens(calibration, source.folder, trust_remote_code=trust),
+        trust_remote_code=trust,
+        report=report,
+    )
+
+
+def _judged(
+    manifest: Manifest,
+    scored: EvalResult | None,
+    recipe: Recipe,
+    baseline: EvalResult | None,
+    name: str,
+) -> EvalResult:
+    """The result with what the manifest knows of the artifact, and the recipe's gates judged."""
+    from quantkit.eval.gates import engine_verdicts, judge, unscored
+    from quantkit.eval.results import Subject
+
+    found = scored or unscored(Subject(name=name))
+    artifact = found.artifact.model_copy(
+        update={
+            "name": name,
+            "bytes": manifest.bytes,
+            "bits_per_weight": manifest.bits_per_weight,
+            "method": recipe.method,
+            "scheme": ", ".join(sorted({str(module["scheme"]) for module in manifest.modules})),
+            "format": manifest.format,
+        }
+    )
+    engines = engine_verdicts(manifest.engines)
+    found = found.model_copy(update={"artifact": artifact, "engines": engines})
+    return found.model_copy(update={"gates": list(judge(recipe.gates, found, baseline))})
 
 
 def _prepare(source: Source, recipe: Recipe | None, device: str, trust: bool) -> Prepared:  # noqa: FBT001 - passed on
