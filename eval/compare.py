@@ -1,5 +1,6 @@
 """A written folder against the model it was made from."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from quantkit.calibration.tokens import load_tokenizer
@@ -26,6 +27,13 @@ from quantkit.eval.text import EvaluationText, TextChoice, read_text, vocabulary
 from quantkit.model.open import OpenModel, context_length, open_model
 
 SMOKE_WINDOWS = 16
+Screen = Callable[[EvaluationText], EvaluationText]
+
+
+def _all_of_it(text: EvaluationText) -> EvaluationText:
+    return text
+
+
 SHIPPED_TEXT = TextChoice()
 
 
@@ -35,19 +43,21 @@ def compare(
     choice: TextChoice = SHIPPED_TEXT,
     *,
     keep: tuple[Path, Form] | None = None,
+    screen: Screen = _all_of_it,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> EvalResult:
     """Perplexity of `artifact` and, with a `reference`, its divergence from it.
 
-    The reference is a model, or a folder that `keep` (path and form) made earlier.
+    The reference is a model, or a folder that `keep` (path and form) made earlier. `screen` may
+    leave out documents, or refuse the text.
 
     Raises:
         InputError: no tokenizer, or no such text, or the stored reference is of another one.
         RefusedError: the two have different vocabularies.
     """
     model = open_model(artifact.folder, trust_remote_code=trust_remote_code)
-    text = text_of(artifact, model, choice, trust_remote_code=trust_remote_code)
+    text = screen(text_of(artifact, model, choice, trust_remote_code=trust_remote_code))
     subject = describe(artifact, model.checkpoint)
     told = _staged("evaluate", report)
     if keep is not None and (reference is None or is_store(reference.folder)):

@@ -12,10 +12,10 @@ from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.progress import Report, silent
 from quantkit.eval.card import model_card
-from quantkit.eval.gates import GateResult, judge
+from quantkit.eval.gates import engine_verdicts, judge, unscored
 from quantkit.eval.modules import error_map
 from quantkit.eval.report.write import write_report
-from quantkit.eval.results import EVAL_FILE, EvalResult
+from quantkit.eval.results import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.pipeline.build import build
 from quantkit.pipeline.manifest import manifest_of
 from quantkit.pipeline.measure import Cost, stopwatch
@@ -40,7 +40,7 @@ class QuantizeResult:
     recipe: Mapping[str, Any]
     modules: tuple[Mapping[str, Any], ...]
     evaluation: EvalResult | None
-    gates: tuple[GateResult, ...]
+    gates: tuple[GateOutcome, ...]
     remarks: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class QuantizeResult:
             "recipe": dict(self.recipe),
             "modules": [dict(module) for module in self.modules],
             "evaluation": self.evaluation.to_dict() if self.evaluation else None,
-            "gates": [asdict(gate) for gate in self.gates],
+            "gates": [gate.model_dump() for gate in self.gates],
             "remarks": list(self.remarks),
         }
 
@@ -70,7 +70,12 @@ class Order:
     trust_remote_code: bool = False
 
 
-def produce(order: Order, score: Score | None = None, report: Report = silent) -> QuantizeResult:
+def produce(
+    order: Order,
+    score: Score | None = None,
+    baseline: EvalResult | None = None,
+    report: Report = silent,
+) -> QuantizeResult:
     """Make the artifact; it appears whole or not at all.
 
     An evaluation that fails costs nothing but itself: the artifact is proven by then, and is
@@ -88,16 +93,17 @@ def produce(order: Order, score: Score | None = None, report: Report = silent) -
         document = document_of(prepared.plan.recipe)
         manifest = manifest_of(order.source, prepared, document, order.calibration, built, watch())
         writer.write_json(FILE_NAME, manifest.to_dict())
-        found = None
+        found, interrupted = None, None
         try:
-            found = _scored(score, writer.folder, order.output.name, manifest) if score else None
+            found = score(Source(writer.folder)) if score else None
         except (QuantkitError, MemoryError) as error:
             manifest = manifest.remarked(f"not evaluated: {str(error).splitlines()[0]}")
-        except KeyboardInterrupt:
-            _finish(writer, manifest.remarked("not evaluated: interrupted"), None, order.source)
-            raise
-        _finish(writer, manifest, found, order.source)
-    scored = found.to_dict() if found else None
+        except KeyboardInterrupt as stop:
+            manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
+        judged = _judged(order, manifest, found, baseline)
+        _publish(writer, manifest, judged if found else None, order.source)
+        if interrupted is not None:
+            raise interrupted
     return QuantizeResult(
         output=order.output,
         bytes=manifest.bytes,
@@ -105,20 +111,39 @@ def produce(order: Order, score: Score | None = None, report: Report = silent) -
         cost=watch(),
         recipe=document,
         modules=manifest.modules,
-        evaluation=found,
-        gates=judge(prepared.plan.recipe.gates, scored),
+        evaluation=judged if found else None,
+        gates=tuple(judged.gates),
         remarks=manifest.remarks,
     )
 
 
-def _scored(score: Score, folder: Path, name: str, manifest: Manifest) -> EvalResult:
-    found = score(Source(folder))
-    own = found.artifact.model_copy(update={"name": name})
-    errors = error_map(manifest.modules)
-    return found.model_copy(update={"artifact": own, "modules": errors})
+def _judged(
+    order: Order, manifest: Manifest, found: EvalResult | None, baseline: EvalResult | None
+) -> EvalResult:
+    """The result with what the manifest knows of the artifact, and the recipe's gates judged."""
+    name, recipe = order.output.name, order.prepared.plan.recipe
+    scored = found or unscored(Subject(name=name))
+    artifact = scored.artifact.model_copy(
+        update={
+            "name": name,
+            "bytes": manifest.bytes,
+            "bits_per_weight": manifest.bits_per_weight,
+            "method": recipe.method,
+            "scheme": ", ".join(sorted({str(module["scheme"]) for module in manifest.modules})),
+            "format": manifest.format,
+        }
+    )
+    whole = scored.model_copy(
+        update={
+            "artifact": artifact,
+            "engines": engine_verdicts(manifest.engines),
+            "modules": error_map(manifest.modules),
+        }
+    )
+    return whole.model_copy(update={"gates": list(judge(recipe.gates, whole, baseline))})
 
 
-def _finish(
+def _publish(
     writer: ArtifactWriter, manifest: Manifest, found: EvalResult | None, source: Source
 ) -> None:
     """Write what the figures belong into, and give the folder its name."""

@@ -121,9 +121,13 @@ class TrueTokenChange(Record):
 
 
 class Task(Record):
-    """A question set answered by both models; the counts are of the same questions."""
+    """A question set answered by both models; the counts are of the same questions.
+
+    `answers` has "1" for each question answered rightly and "0" for the others, in order.
+    """
 
     name: str
+    metric: str = ""
     questions: int
     accuracy: float
     reference_accuracy: float
@@ -133,6 +137,9 @@ class Task(Record):
     recovery: float
     recovery_ci95: Interval | None = None
     detectable_fraction: float
+    questions_sha256: str = ""
+    answers: str = ""
+    reference_answers: str = ""
 
 
 class Memory(Record):
@@ -226,7 +233,10 @@ class GateOutcome(Record):
 
 
 class EvalResult(Record):
-    """One artifact measured (`eval.json`)."""
+    """One artifact measured (`eval.json`).
+
+    `engines`: "passed" for each engine whose rules hold the artifact, else why they do not.
+    """
 
     schema_: Literal["quantkit.eval/1"] = Field(EVAL_SCHEMA, alias="schema")
     created_utc: str = ""
@@ -246,6 +256,7 @@ class EvalResult(Record):
     tasks: list[Task] = Field(default_factory=list)
     memory: Memory = Memory()
     speed: Speed = Speed()
+    engines: dict[str, str] = Field(default_factory=dict)
     modules: Modules = Modules()
     block_relative_error: list[float | None] = Field(default_factory=list)
     documents: Documents = Documents()

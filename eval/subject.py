@@ -16,7 +16,7 @@ def describe(source: Source, checkpoint: Checkpoint) -> Subject:
     """The model or artifact in a folder; of ours, the manifest says how it was made."""
     folder = source.folder
     shards = sorted({info.shard for info in checkpoint.names.values()})
-    manifest = _manifest(folder)
+    manifest = read_manifest(folder)
     recipe = manifest.get("recipe") or {}
     schemes = sorted({str(module.get("scheme")) for module in manifest.get("modules") or ()})
     return Subject(
@@ -39,7 +39,7 @@ def content_hash(checkpoint: Checkpoint) -> str:
     return digest.hexdigest()
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest that quantkit wrote; a file of that name that is none is nobody's fault here."""
     if not (folder / FILE_NAME).is_file():
         return {}

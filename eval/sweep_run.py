@@ -88,7 +88,7 @@ def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = sile
     def told(progress: Progress) -> None:
         report(replace(progress, stage=f"{job.label}: {progress.stage}"))
 
-    result = produce(order, lambda written: _score(inputs, written, told), told)
+    result = produce(order, lambda written: _score(inputs, written, told), report=told)
     if result.evaluation is None:
         raise QuantkitError(result.remarks[-1])
     return _named(result.evaluation, job)

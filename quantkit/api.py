@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.checkpoint.source import Source, resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
+from quantkit.core.errors import InputError
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 from quantkit.recipes.loader import build_recipe
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from quantkit.core.recipe import Recipe
     from quantkit.eval.produce import QuantizeResult
     from quantkit.eval.report.write import WrittenReport
-    from quantkit.eval.results import EvalResult, SweepResult
+    from quantkit.eval.results import EvalResult, SweepResult, Task
     from quantkit.eval.sweep import Runner
 
 __all__ = [
@@ -45,6 +46,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     device: str = "auto",
     max_shard_size: int = DEFAULT_SHARD_SIZE,
     evaluate: bool = True,
+    baseline: str | Path | None = None,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> QuantizeResult:
@@ -57,32 +59,42 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         max_shard_size: largest size of a weight file, in bytes.
         evaluate: whether to measure perplexity and KL against the original.
+        baseline: the result of an earlier run; what got worse is among the gates that failed.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
 
     Raises:
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
+    from quantkit.eval.baseline import read_baseline
+    from quantkit.eval.calibrated import screen_by_tokens
     from quantkit.eval.compare import SMOKE_WINDOWS, compare
     from quantkit.eval.produce import Order, produce
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.start import start
 
-    check_output(Path(output))
-    source = resolve(model, trust_remote_code=trust_remote_code)
-    check_output(Path(output), source.folder)
-    wanted = recipe or build_recipe()
-    prepared = start(source.folder, wanted, device, trust_remote_code=trust_remote_code)
-    calibration = calibrate(prepared, trust_remote_code=trust_remote_code)
     trust = trust_remote_code
+    check_output(Path(output))
+    old = read_baseline(Path(baseline)) if baseline else None
+    source = resolve(model, trust_remote_code=trust)
+    check_output(Path(output), source.folder)
+    prepared = start(source.folder, recipe or build_recipe(), device, trust_remote_code=trust)
+    calibration = calibrate(prepared, trust_remote_code=trust)
     order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
 
     def score(written: Source) -> EvalResult:
-        choice = TextChoice(windows=SMOKE_WINDOWS)
-        return compare(written, source, choice, trust_remote_code=trust, report=report)
+        ids = calibration.input_ids if calibration else None
+        return compare(
+            written,
+            source,
+            TextChoice(windows=SMOKE_WINDOWS),
+            screen=screen_by_tokens(ids, source.folder, trust_remote_code=trust),
+            trust_remote_code=trust,
+            report=report,
+        )
 
-    return produce(order, score if evaluate else None, report)
+    return produce(order, score if evaluate else None, old, report)
 
 
 def plan(
@@ -114,6 +126,10 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     windows: int | None = None,
     save_reference: str | Path | None = None,
     reference_form: Literal["hidden", "topk"] = "hidden",
+    tasks: Sequence[str] = (),
+    gates: Sequence[str] = (),
+    baseline: str | Path | None = None,
+    allow_overlap: bool = False,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> EvalResult:
@@ -131,21 +147,45 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         windows: how many are scored at most; the protocol's own number by default.
         save_reference: a folder to make that later evaluations take as their `reference`.
         reference_form: "hidden" (exact) or "topk" (small, and holds no weights).
+        tasks: names that lm-eval knows, or .yaml files of yours, answered by both models.
+        gates: limits on the figures, such as "kl.mean <= 0.05"; their outcomes are in the result.
+        baseline: the result of an earlier run; what got worse is among the gates that failed.
+        allow_overlap: whether text that the artifact was calibrated on is scored all the same.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
     """
+    from quantkit.core.gate import parse_gate
+    from quantkit.eval.baseline import read_baseline
+    from quantkit.eval.calibrated import screen_by_manifest
     from quantkit.eval.compare import compare
+    from quantkit.eval.gates import engine_verdicts, judge
+    from quantkit.eval.subject import read_manifest
     from quantkit.eval.text import TextChoice
 
+    limits = [parse_gate(gate) for gate in gates]
+    old = read_baseline(Path(baseline)) if baseline else None
+    source = resolve(artifact, trust_remote_code=trust_remote_code)
+    original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
+    answered = _answer(source, original, tasks, trust_remote_code, report) if tasks else []
+    screen = screen_by_manifest(
+        source.folder, allow=allow_overlap, trust_remote_code=trust_remote_code
+    )
     found = compare(
-        resolve(artifact, trust_remote_code=trust_remote_code),
-        resolve(reference, trust_remote_code=trust_remote_code) if reference else None,
+        source,
+        original,
         TextChoice(text, protocol, sequence_length, windows),
         keep=(Path(save_reference), reference_form) if save_reference else None,
+        screen=screen,
         trust_remote_code=trust_remote_code,
         report=report,
+    ).model_copy(
+        update={
+            "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+            "tasks": answered,
+            "engines": engine_verdicts(read_manifest(source.folder).get("engines")),
+        }
     )
-    return found.model_copy(update={"created_utc": datetime.now(UTC).isoformat(timespec="seconds")})
+    return found.model_copy(update={"gates": list(judge(limits, found, old))})
 
 
 def sweep(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -244,13 +284,23 @@ def demo(
 def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> WrittenReport:
     """Results side by side as a page, a table or JSON, by the ending of `output`.
 
-    Args:
-        folders: sweeps, folders with an `eval.json`, or artifacts, all of one model and protocol.
-        output: a file `.html`, `.md`, `.csv` or `.json`; one that exists is replaced.
 
-    Raises:
-        QuantkitError: no results are there, or such that cannot be compared.
-    """
-    from quantkit.eval.report.write import write_report
+def _answer(
+    source: Source,
+    original: Source | None,
+    tasks: Sequence[str],
+    trust: bool,  # noqa: FBT001 - passed on
+    report: Report,
+) -> list[Task]:
+    """Tasks come before the text, so that an unknown one is told at once."""
+    from quantkit.eval.reference_store import is_store
+    from quantkit.eval.tasks import run_tasks
 
-    return write_report([Path(folder) for folder in folders], Path(output))
+    if original is None or is_store(original.folder):
+        raise InputError(
+            "tasks compare the answers of two models",
+            why="a saved reference holds no model",
+            hint="--reference MODEL",
+        )
+    folders = source.folder, original.folder
+    return run_tasks(*folders, tasks, trust_remote_code=trust, report=report)

@@ -9,19 +9,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from quantkit.core.errors import InputError
-from quantkit.core.recipe import CalibrationSpec, Gate, GroupSize, Override, Recipe, SchemeSpec
+from quantkit.core.gate import Gate, Undecided, parse_gate
+from quantkit.core.recipe import CalibrationSpec, GroupSize, Override, Recipe, SchemeSpec
 from quantkit.core.registry import did_you_mean, names
 from quantkit.core.scheme import Activation, GridName
 from quantkit.recipes.document import Document, Path
 
-METRICS = (
-    "kl.max",
-    "kl.mean",
-    "kl.median",
-    "kl.p99",
-    "perplexity.value",
-    "top1_agreement",
-)
 MAX_PATTERN = 200
 
 Block = TypeVar("Block", bound=BaseModel)
@@ -75,18 +68,10 @@ def _pattern(match: str) -> str:
 
 
 def _gate(text: str) -> Gate:
-    found = re.fullmatch(r"\s*([\w.]+)\s*(<=|<|>=|>)\s*(\S+)\s*", text)
     try:
-        limit = float(found[3]) if found else math.nan
-    except ValueError:
-        limit = math.nan
-    if found is None or not math.isfinite(limit):
-        _fault(f"no bar on a figure: `{text}`", "`kl.mean < 0.05`")
-    if found[1] not in METRICS:
-        known = ", ".join(METRICS)
-        _fault(f"unknown figure `{found[1]}`; known: {known}", did_you_mean(found[1], METRICS))
-    operator: Literal["<", "<=", ">", ">="] = found[2]  # type: ignore[assignment]  # the regex's own
-    return Gate(found[1], operator, limit)
+        return parse_gate(text)
+    except InputError as error:
+        _fault(f"{error.what}; {error.why}", error.hint or "")
 
 
 def _option(value: Any) -> Any:
@@ -146,6 +131,12 @@ class CalibrationBlock(_Block):
     sequence_length: Count = CalibrationSpec.sequence_length
 
 
+class GatePolicyBlock(_Block):
+    """`gate_policy:`."""
+
+    undecided: Undecided = Recipe.undecided
+
+
 class RecipeFile(_Block):
     """A recipe file, after `extends`."""
 
@@ -158,6 +149,7 @@ class RecipeFile(_Block):
     overrides: list[Annotated[OverrideBlock, AfterValidator(_states_something)]] = []
     calibration: CalibrationBlock = CalibrationBlock()
     gates: list[Annotated[str, AfterValidator(_gate)]] = []
+    gate_policy: GatePolicyBlock = GatePolicyBlock()
     engines: list[Annotated[str, _entry("engines")]] = []
 
 
@@ -165,6 +157,7 @@ _BLOCKS: dict[str, type[BaseModel]] = {
     "scheme": SchemeBlock,
     "overrides": OverrideBlock,
     "calibration": CalibrationBlock,
+    "gate_policy": GatePolicyBlock,
 }
 
 
@@ -195,6 +188,7 @@ def recipe_of(document: Document) -> Recipe:
         overrides=tuple(block.built() for block in file.overrides),
         calibration=CalibrationSpec(**file.calibration.model_dump()),
         gates=tuple(gates),
+        undecided=file.gate_policy.undecided,
         engines=tuple(file.engines),
     )
 
@@ -220,7 +214,8 @@ def document_of(recipe: Recipe) -> dict[str, Any]:
         "calibration": {
             key: getattr(recipe.calibration, key) for key in CalibrationBlock.model_fields
         },
-        "gates": [f"{g.metric} {g.operator} {g.limit!r}" for g in recipe.gates],
+        "gates": [str(gate) for gate in recipe.gates],
+        "gate_policy": {"undecided": recipe.undecided} if recipe.undecided == "fail" else {},
         "engines": list(recipe.engines),
     }
     return {key: value for key, value in data.items() if value not in ("", {}, [])}
@@ -281,7 +276,7 @@ def _near(shape: type[BaseModel], *path: str) -> str:
     *way, key = path
     if way:
         return did_you_mean(key, tuple(_BLOCKS[way[0]].model_fields))
-    for block in ("scheme", "calibration"):
+    for block in ("scheme", "calibration", "gate_policy"):
         if key in _BLOCKS[block].model_fields:
             return f"{block}.{key}"
     return did_you_mean(key, (*shape.model_fields, f"options.{key}"))

@@ -8,12 +8,20 @@ import typer
 
 from quantkit.cli.console import Console
 from quantkit.cli.figures import evaluation_lines
+from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
 
 EXAMPLES = """\b
 Examples:
   quantkit eval OUT --reference org/name -o eval.json
   quantkit eval ./model --text wiki.test.txt --protocol wikitext2-2048 --json
 """
+
+
+class Undecided(StrEnum):
+    """What a gate does whose figure is not known well enough."""
+
+    WARN = "warn"
+    FAIL = "fail"
 
 
 class Form(StrEnum):
@@ -58,15 +66,27 @@ def evaluate(
     reference_form: Annotated[
         Form, typer.Option(help="hidden: exact. topk: small, no weights, an estimate.")
     ] = Form.HIDDEN,
+    tasks: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="lm-eval tasks, or .yaml files, with commas between."),
+    ] = None,
+    gate: GateOption = None,
+    baseline: BaselineOption = None,
+    undecided: Annotated[
+        Undecided, typer.Option(help="What an undecided gate does: fail exits 3.")
+    ] = Undecided.WARN,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Score text that was calibrated on, too.")
+    ] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
     ] = False,
-) -> None:
+) -> int:
     """Measure perplexity, and KL from the original."""
     from quantkit import api
     from quantkit.checkpoint import durable, strict_json
 
-    found = api.evaluate(
+    result = api.evaluate(
         artifact,
         reference=reference,
         text=text,
@@ -75,12 +95,19 @@ def evaluate(
         windows=windows,
         save_reference=save_reference,
         reference_form=reference_form.value,
+        tasks=tasks.split(",") if tasks else (),
+        gates=gate or (),
+        baseline=baseline,
+        allow_overlap=allow_overlap,
         trust_remote_code=trust_remote_code,
         report=console.report,
-    ).to_dict()
+    )
+    found = result.to_dict()
     if output is not None:
         durable.write_file(output, [strict_json.dumps(found)])
-    console.result(found, "\n".join(evaluation_lines(found)))
+    lines = [*evaluation_lines(found), *task_lines(found), gate_text(found["gates"])]
+    console.result(found, "\n".join(lines))
+    return conclude(console, result.gates, undecided.value)
 
 
 COMMAND = evaluate

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,9 @@ import typer
 
 from quantkit.cli.console import Console, duration, size, table
 from quantkit.cli.figures import evaluation_lines
+from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text
 from quantkit.core.errors import InputError
+from quantkit.core.gate import parse_gate
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
@@ -22,7 +25,6 @@ Examples:
   quantkit quantize org/name -o name-gptq-4bit
   quantkit quantize ./model -o out --method awq --group-size 64 --calibration my.jsonl
 """
-GATE_MISSED = 3
 
 
 def quantize(
@@ -73,6 +75,8 @@ def quantize(
     evaluate: Annotated[
         bool, typer.Option("--eval/--no-eval", help="Measure the result against the original.")
     ] = True,
+    gate: GateOption = None,
+    baseline: BaselineOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Show what would be done, and stop.")
     ] = False,
@@ -98,6 +102,7 @@ def quantize(
         samples=samples,
         sequence_length=sequence_length,
     )
+    wanted = replace(wanted, gates=(*wanted.gates, *map(parse_gate, gate or ())))
     if print_recipe:
         return _print_recipe(console, wanted)
     from quantkit import api
@@ -116,14 +121,12 @@ def quantize(
         device=device,
         max_shard_size=parse_size(max_shard_size),
         evaluate=evaluate,
+        baseline=baseline,
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
     console.result(result.to_dict(), result_text(result))
-    missed = [gate for gate in result.gates if not gate.passed]
-    for gate in missed:
-        console.note(f"gate missed: {gate.gate}, measured {gate.value}")
-    return GATE_MISSED if missed else 0
+    return conclude(console, result.gates, wanted.undecided)
 
 
 def _print_recipe(console: Console, recipe: "Recipe") -> int:
@@ -179,12 +182,12 @@ def result_text(result: "QuantizeResult") -> str:
         lines += ["", *evaluation_lines(result.evaluation.to_dict())]
     recipe = result.recipe
     lines += ["", f"method {recipe['method']}, format {recipe['format']}", *result.remarks]
-    lines += [f"gate {g.gate}: {'passed' if g.passed else 'missed'}" for g in result.gates]
     lines += [
         f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
         f"{duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
         f"at most {size(cost.peak_rss_bytes)} of memory",
         f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
+        gate_text([gate.model_dump() for gate in result.gates]),
     ]
     return "\n".join(lines)
 

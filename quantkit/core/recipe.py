@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from quantkit.core.gate import Gate, Undecided
 from quantkit.core.scheme import Activation, GridName, Scheme
 
 GroupSize = int | Literal["auto", "channel"]
@@ -70,23 +71,11 @@ class CalibrationSpec:
 
 
 @dataclass(frozen=True)
-class Gate:
-    """A bar on a figure of the evaluation, e.g. `kl.mean < 0.05`."""
-
-    metric: str
-    operator: Literal["<", "<=", ">", ">="]
-    limit: float
-
-    def holds(self, value: float) -> bool:
-        """Whether `value` clears the bar; NaN never does."""
-        less = value < self.limit if self.operator == "<" else value <= self.limit
-        more = value > self.limit if self.operator == ">" else value >= self.limit
-        return less if self.operator.startswith("<") else more
-
-
-@dataclass(frozen=True)
 class Recipe:
-    """Everything a run is told, validated; it knows nothing of the model."""
+    """Everything a run is told, validated; it knows nothing of the model.
+
+    `undecided` says whether a gate whose figure is not known well enough counts as missed.
+    """
 
     name: str
     method: str
@@ -97,4 +86,5 @@ class Recipe:
     overrides: tuple[Override, ...] = ()
     calibration: CalibrationSpec = CalibrationSpec()
     gates: tuple[Gate, ...] = ()
+    undecided: Undecided = "warn"
     engines: tuple[str, ...] = ()

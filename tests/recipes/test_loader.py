@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError, ResourceError
-from quantkit.core.recipe import CalibrationSpec, Gate, Override, Recipe, SchemeSpec
+from quantkit.core.gate import Gate
+from quantkit.core.recipe import CalibrationSpec, Override, Recipe, SchemeSpec
 from quantkit.core.registry import names
 from quantkit.recipes.document import parse
 from quantkit.recipes.loader import (
@@ -17,7 +18,7 @@ from quantkit.recipes.loader import (
     load_family,
     load_recipe,
 )
-from quantkit.recipes.schema import METRICS, recipe_of
+from quantkit.recipes.schema import recipe_of
 
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cn")), max_size=40)
 NAME = LINE.filter(bool)
@@ -57,12 +58,14 @@ RECIPE = st.builds(
     gates=st.lists(
         st.builds(
             Gate,
-            metric=st.sampled_from(METRICS),
-            operator=st.sampled_from(["<", "<=", ">", ">="]),
-            limit=FLOAT,
+            figure=st.sampled_from(["kl.mean", "top1_agreement", "tasks.gsm8k.recovery"]),
+            operator=st.sampled_from(["<", "<=", ">", ">=", "=="]),
+            value=st.none() | st.floats(-1e9, 1e9),
+            factor=st.floats(0.5, 2),
         ),
         max_size=3,
     ).map(tuple),
+    undecided=st.sampled_from(["warn", "fail"]),
 )
 
 

@@ -1,7 +1,8 @@
 import pytest
 
 from quantkit.core.errors import InputError
-from quantkit.core.recipe import Gate, Override
+from quantkit.core.gate import Gate
+from quantkit.core.recipe import Override
 from quantkit.recipes.document import parse
 from quantkit.recipes.schema import family_of, recipe_of
 
@@ -40,7 +41,7 @@ def test_all_faults_come_at_once_with_place_and_key() -> None:
         "f.yaml:11:6: overrides.1.match: no regular expression",
         "f.yaml:12:15: calibration.samples: expected greater than 0, not 0",
         "f.yaml:13:9: gates.0: unknown figure `kl.mena`",
-        "f.yaml:13:26: gates.1: no bar on a figure",
+        "f.yaml:13:26: gates.1: no gate: `kl.mean ~ 1`",
     )
     for told, line in zip(expected, lines[1:], strict=False):
         assert line.startswith(told)
@@ -55,6 +56,7 @@ def test_all_faults_come_at_once_with_place_and_key() -> None:
         ("calibration: {sample: 4}", "samples"),
         ("scheme: {bits: 5}", "2, 3, 4 or 8"),
         ("gates: [kl.men < 1]", "kl.mean"),
+        ("gate_policy: {undecide: fail}", "undecided"),
     ],
 )
 def test_the_nearest_name_is_proposed(text: str, hint: str) -> None:
@@ -65,11 +67,13 @@ def test_the_nearest_name_is_proposed(text: str, hint: str) -> None:
 
 def test_gates_and_overrides_are_understood() -> None:
     text = (
-        f"{LEAST}gates: ['kl.mean < 0.05', 'top1_agreement >= 0.9']\n"
+        f"{LEAST}gates: ['kl.mean < 0.05', 'top1_agreement >= 90%']\n"
+        "gate_policy: {undecided: fail}\n"
         "overrides: [{match: '*.o_proj', skip: true}, {match: 're:.*up', group_size: channel}]\n"
     )
     recipe = recipe_of(parse(text, "f"))
-    assert recipe.gates == (Gate("kl.mean", "<", 0.05), Gate("top1_agreement", ">=", 0.9))
+    assert recipe.gates == (Gate("kl.mean", "<", 0.05), Gate("top1_agreement", ">=", 90.0, "%"))
+    assert recipe.undecided == "fail"
     assert recipe.overrides == (
         Override("*.o_proj", skip=True),
         Override("re:.*up", group_size="channel"),

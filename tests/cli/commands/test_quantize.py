@@ -10,8 +10,8 @@ from quantkit.core.plan import Fate, Plan
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
-from quantkit.eval.gates import GateResult
 from quantkit.eval.produce import QuantizeResult
+from quantkit.eval.results import GateOutcome
 from quantkit.pipeline.measure import Cost
 from quantkit.recipes.loader import build_recipe, load_recipe
 from quantkit.recipes.schema import document_of
@@ -19,7 +19,7 @@ from quantkit.recipes.schema import document_of
 Call = Callable[..., tuple[int, str, str]]
 
 
-def result(gates: tuple[GateResult, ...] = ()) -> QuantizeResult:
+def result(gates: tuple[GateOutcome, ...] = ()) -> QuantizeResult:
     names = [f"model.layers.{i}.mlp.down_proj" for i in range(3)]
     modules = [
         {"name": name, "scheme": "W4 g64 sym", "loss": 0.01 * i, "notes": []}
@@ -112,11 +112,42 @@ def test_json_is_the_result_alone(quantkit: Call, called: dict[str, Any]) -> Non
 
 
 def test_a_missed_gate_is_3_after_the_result(quantkit: Call, called: dict[str, Any]) -> None:
-    called["result"] = result((GateResult("kl.mean < 0.01", 0.2, passed=False),))
+    missed = GateOutcome(expression="kl.mean < 0.01", value=0.2, limit=0.01, status="failed")
+    called["result"] = result((missed,))
     code, out, err = quantkit("quantize", "m", "-o", "out", "--json")
     assert code == 3
-    assert json.loads(out)["gates"][0]["passed"] is False
-    assert "gate missed: kl.mean < 0.01, measured 0.2" in err
+    assert json.loads(out)["gates"][0]["status"] == "failed"
+    assert "kl.mean < 0.01  0.2       -              0.01   failed" in err
+    code, out, _ = quantkit("quantize", "m", "-o", "out")
+    assert code == 3
+    assert out.splitlines()[-1].endswith("failed")
+
+
+def test_an_undecided_gate_is_3_where_the_recipe_says_so(
+    quantkit: Call, called: dict[str, Any]
+) -> None:
+    called["result"] = result((GateOutcome(expression="kl.mean < 1", status="undecided"),))
+    assert quantkit("quantize", "m", "-o", "out")[0] == 0
+    assert quantkit("quantize", "m", "-o", "out", "--set", "gate_policy.undecided=fail")[0] == 3
+
+
+def test_gates_of_the_command_line_join_those_of_the_recipe(
+    quantkit: Call, called: dict[str, Any]
+) -> None:
+    flags = [
+        "--set",
+        "gates=[kl.mean < 1]",
+        "--gate",
+        "artifact.bytes<=5GB",
+        "--baseline",
+        "b.json",
+    ]
+    assert quantkit("quantize", "m", "-o", "out", *flags)[0] == 0
+    assert [str(gate) for gate in called["recipe"].gates] == [
+        "kl.mean < 1",
+        "artifact.bytes <= 5GB",
+    ]
+    assert called["baseline"] == "b.json"
 
 
 def test_print_recipe_is_a_recipe_and_needs_no_model(quantkit: Call, tmp_path: Path) -> None:
@@ -157,6 +188,7 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
         ("-o out --recipe gptw", "try: --recipe gptq"),
         ("-o out --max-shard-size big", "`big` is no size"),
         ("-o out --set damp=0.1", "unknown key"),
+        ("-o out --gate kl.men<1", "the nearest are kl.mean"),
     ],
 )
 def test_wrong_usage_is_2_before_any_work(

@@ -1,0 +1,243 @@
+"""A limit on a measured figure: `kl.mean <= 0.03`, `speed.c16.itl_p99_ms <= baseline * 1.05`.
+
+    gate   = figure [scope] operator value [unit] ["*" factor] [scope]
+    value  = number | string in quotes | "baseline"
+    scope  = "@" "domain"
+
+Read by a parser of its own, never by the interpreter: a recipe may come from anybody.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, NoReturn, get_args
+
+from quantkit.core.errors import InputError
+
+Operator = Literal["<=", ">=", "==", "<", ">"]
+Dimension = Literal["bytes", "ms", "nats", "fraction", "number", "text"]
+Undecided = Literal["warn", "fail"]
+
+UNITS: dict[str, tuple[Dimension, float]] = {
+    "B": ("bytes", 1),
+    **{f"{k}B": ("bytes", 1000**i) for i, k in enumerate("kMGT", 1)},
+    **{f"{k}iB": ("bytes", 1024**i) for i, k in enumerate("KMGT", 1)},
+    "ms": ("ms", 1),
+    "s": ("ms", 1000),
+    "nats": ("nats", 1),
+    "%": ("fraction", 0.01),
+}
+"""Each unit's dimension, and how many of what the results state it is worth."""
+
+_KL = ("mean", "median", "p90", "p99", "p999", "max")
+_BYTES = ("planned", "device_peak", "allocated_peak", "reserved_peak", "host_peak_rss")
+_ENGINE_MS = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99", "tpot_excl_first_p50")
+FIGURES: dict[str, Dimension] = {
+    "perplexity.value": "number",
+    "perplexity.log_ratio": "fraction",
+    **{f"kl.{name}": "nats" for name in _KL},
+    "top1_agreement": "fraction",
+    "tasks.recovery": "fraction",
+    "tasks.worst.recovery": "fraction",
+    "tasks.NAME.recovery": "fraction",
+    "tasks.NAME.accuracy": "fraction",
+    "artifact.bytes": "bytes",
+    "artifact.bits_per_weight": "number",
+    **{f"memory.{name}_bytes": "bytes" for name in _BYTES},
+    "memory.kv_bytes_per_token": "bytes",
+    "memory.fragmentation_fraction": "fraction",
+    "speed.bNxN.prefill_tokens_per_s": "number",
+    "speed.bNxN.decode_tokens_per_s": "number",
+    "speed.bNxN.prefill_ratio": "number",
+    "speed.bNxN.decode_ratio": "number",
+    **{f"speed.bNxN.{name}_ms": "ms" for name in ("ttft_p50", "itl_p50", "itl_p95", "itl_p99")},
+    "speed.cN.output_tokens_per_s": "number",
+    "speed.cN.failed_requests": "number",
+    **{f"speed.cN.{name}_ms": "ms" for name in _ENGINE_MS},
+    "engines.NAME": "text",
+}
+"""Every figure that a gate may name; N stands for a number, NAME for a task or an engine.
+
+`speed.b1x512` is this process at batch 1 and 512 tokens of context, `speed.c16` an engine under
+16 concurrent requests.
+"""
+BY_DOMAIN = ("kl.mean", "perplexity.value", "perplexity.log_ratio", "top1_agreement")
+EXAMPLE = "`kl.mean <= 0.05`"
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<operator><=|>=|==|<|>)|(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
+    |(?P<string>"[^"]*"|'[^']*')|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+)*)|(?P<mark>[*@%]))""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A figure, and where it has to be.
+
+    `value` None is the baseline's own figure, times `factor`. `scope` "domain" holds for every
+    domain of the text on its own. `unit` is one of UNITS or empty.
+    """
+
+    figure: str
+    operator: Operator
+    value: float | str | None
+    unit: str = ""
+    factor: float = 1.0
+    scope: Literal["domain"] | None = None
+
+    @property
+    def limit(self) -> float | str | None:
+        """What the figure is compared with, in the unit of the results; None: see the baseline."""
+        if not isinstance(self.value, float):
+            return self.value
+        if self.unit == "%":  # 94 / 100 is 0.94, which 94 * 0.01 is not
+            return self.value / 100 * self.factor
+        return self.value * (UNITS[self.unit][1] if self.unit else 1) * self.factor
+
+    def __str__(self) -> str:
+        """Text that `parse_gate` reads back to an equal gate."""
+        text = f"{self.figure} {self.operator} "
+        if isinstance(self.value, str):
+            quote = "'" if '"' in self.value else '"'
+            text += f"{quote}{self.value}{quote}"
+        else:
+            text += "baseline" if self.value is None else f"{_plain(self.value)}{self.unit}"
+        text += f" * {_plain(self.factor)}" if self.factor != 1 else ""
+        return text + (f" @{self.scope}" if self.scope else "")
+
+
+def parse_gate(text: str) -> Gate:
+    """The gate that `text` states.
+
+    Raises:
+        InputError: it is none, its figure is not known (the three nearest are named), or the
+            unit, operator or scope does not suit the figure.
+    """
+    return _Parser(text).gate()
+
+
+class _Parser:
+    """Recursive descent over the tokens of one line."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(_tokens(text))
+        self.place = 0
+
+    def gate(self) -> Gate:
+        figure = self.take("name", "a figure")
+        dimension = self.dimension(figure)
+        scope = self.scope(figure)
+        operator = self.operator(dimension)
+        value, unit = self.value(dimension)
+        factor = self.factor() if not isinstance(value, str) else 1.0
+        scope = scope or self.scope(figure)
+        if self.place < len(self.tokens):
+            self.fail(f"`{self.tokens[self.place][1]}` is one too many")
+        gate = Gate(figure, operator, value, unit, factor, scope)
+        if isinstance(gate.limit, float) and not math.isfinite(gate.limit):
+            self.fail("a finite number is wanted")
+        return gate
+
+    def dimension(self, figure: str) -> Dimension:
+        found = next((d for known, d in FIGURES.items() if _matches(figure, known)), None)
+        if found is None:
+            near = nearest(figure)
+            raise InputError(
+                f"unknown figure `{figure}` in the gate `{self.text}`",
+                why=f"the nearest are {', '.join(near)}",
+                hint=near[0],
+            )
+        return found
+
+    def operator(self, dimension: Dimension) -> Operator:
+        found = self.take("operator", "<=, >=, <, > or ==")
+        if dimension == "text" and found != "==":
+            self.fail("a text is compared with ==")
+        return next(operator for operator in get_args(Operator) if operator == found)
+
+    def value(self, dimension: Dimension) -> tuple[float | str | None, str]:
+        if dimension == "text":
+            return self.take("string", "a text in quotes")[1:-1], ""
+        if self.peek("name") == "baseline":
+            self.place += 1
+            return None, ""
+        return self.number(), self.unit(dimension)
+
+    def unit(self, dimension: Dimension) -> str:
+        unit = self.peek("name") or ("%" if self.peek("mark") == "%" else "")
+        if not unit:
+            return ""
+        self.place += 1
+        if unit not in UNITS or UNITS[unit][0] != dimension:
+            units = [name for name, (meant, _) in UNITS.items() if meant == dimension]
+            self.fail(f"`{unit}` is no unit of this figure; {', '.join(units) or 'it has none'}")
+        return unit
+
+    def factor(self) -> float:
+        if self.peek("mark") != "*":
+            return 1.0
+        self.place += 1
+        return self.number()
+
+    def scope(self, figure: str) -> Literal["domain"] | None:
+        if self.peek("mark") != "@":
+            return None
+        self.place += 1
+        if self.take("name", "`domain` after @") != "domain" or figure not in BY_DOMAIN:
+            self.fail(f"@domain, and only for {', '.join(BY_DOMAIN)}")
+        return "domain"
+
+    def number(self) -> float:
+        number = float(self.take("number", "a number or `baseline`"))
+        if not math.isfinite(number):
+            self.fail("a finite number is wanted")
+        return number
+
+    def peek(self, kind: str) -> str:
+        if self.place < len(self.tokens) and self.tokens[self.place][0] == kind:
+            return self.tokens[self.place][1]
+        return ""
+
+    def take(self, kind: str, wanted: str) -> str:
+        found = self.peek(kind)
+        if not found:
+            given = (
+                f"`{self.tokens[self.place][1]}`" if self.place < len(self.tokens) else "the end"
+            )
+            self.fail(f"{wanted} is wanted, not {given}")
+        self.place += 1
+        return found
+
+    def fail(self, why: str) -> NoReturn:
+        raise InputError(f"no gate: `{self.text}`", why=why, hint=EXAMPLE)
+
+
+def nearest(figure: str) -> list[str]:
+    """The three figures whose names are most like this one."""
+    blurred = {re.sub(r"\d+", "N", known): known for known in FIGURES}
+    found = get_close_matches(re.sub(r"\d+", "N", figure), blurred, n=3, cutoff=0)
+    return [blurred[name] for name in found]
+
+
+def _matches(figure: str, known: str) -> bool:
+    pattern = re.sub(r"\bNAME\b", r"[\\w-]+", re.escape(known)).replace("N", r"\d+")
+    return re.fullmatch(pattern, figure) is not None
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    place = 0
+    while text[place:].strip():
+        found = _TOKEN.match(text, place)
+        if found is None:
+            rest = text[place:].strip()
+            raise InputError(f"no gate: `{text}`", why=f"cannot read `{rest}`", hint=EXAMPLE)
+        place = found.end()
+        yield str(found.lastgroup), found[str(found.lastgroup)]
+
+
+def _plain(number: float) -> str:
+    return repr(number).removesuffix(".0")
