@@ -284,6 +284,17 @@ def demo(
 def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> WrittenReport:
     """Results side by side as a page, a table or JSON, by the ending of `output`.
 
+    Args:
+        folders: sweeps, folders with an `eval.json`, or artifacts, all of one model and protocol.
+        output: a file `.html`, `.md`, `.csv` or `.json`; one that exists is replaced.
+
+    Raises:
+        QuantkitError: no results are there, or such that cannot be compared.
+    """
+    from quantkit.eval.report.write import write_report
+
+    return write_report([Path(folder) for folder in folders], Path(output))
+
 
 def _answer(
     source: Source,
