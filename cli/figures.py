@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from quantkit.cli.console import duration, size, table, with_error
 
 if TYPE_CHECKING:
-    from quantkit.eval.results import SweepRun
+    from quantkit.eval.results import SweepRun, Triage
 
+WORST = 8  # blocks shown of a triage; --json has all
 FLOOR_FACTOR = 3  # a KL under this many noise floors cannot be told from the reference
 
 
@@ -87,3 +88,21 @@ def _row(run: "SweepRun") -> tuple[object, ...]:
         "-" if run.seconds is None else duration(run.seconds),
         run.why,
     )
+
+
+def triage_lines(found: "Triage | None") -> list[str]:
+    """The parts that carry most of the divergence, worst first, each alone and restored."""
+    if found is None:
+        return []
+    worst = sorted(found.blocks, key=lambda share: -share.only)[:WORST]
+    parts = [*sorted(found.kinds, key=lambda share: -share.only), *worst]
+    rows = [
+        (
+            share.name,
+            with_error(share.only, share.only_standard_error),
+            with_error(share.restored, share.restored_standard_error),
+        )
+        for share in parts
+    ]
+    head = ("part", "KL, it alone quantized", "KL, it alone restored")
+    return ["", table(head, rows), f"all quantized {found.whole:.4g}, on {found.windows} windows"]

@@ -1,11 +1,12 @@
 """A written folder against the model it was made from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.checkpoint.source import Source
-from quantkit.core.errors import InputError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.reference_store import (
     Form,
@@ -15,7 +16,7 @@ from quantkit.eval.reference_store import (
     store_key,
     write_store,
 )
-from quantkit.eval.results import EvalResult
+from quantkit.eval.results import EvalResult, Triage
 from quantkit.eval.session import (
     evaluate_models,
     evaluate_together,
@@ -24,9 +25,12 @@ from quantkit.eval.session import (
 )
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice, read_text, vocabulary_hash
+from quantkit.eval.triage import triage
+from quantkit.eval.walking import depth
 from quantkit.model.open import OpenModel, context_length, open_model
 
 SMOKE_WINDOWS = 16
+TRIAGE_WINDOWS = 4
 Screen = Callable[[EvaluationText], EvaluationText]
 
 
@@ -75,6 +79,34 @@ def compare(
     if keep is not None:
         write_store(keep[0], computed, original, text, keep[1])
     return result
+
+
+def triaged(
+    artifact: Source,
+    reference: Source,
+    choice: TextChoice = SHIPPED_TEXT,
+    *,
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> Triage:
+    """Which parts of `artifact` carry its divergence from the model `reference`.
+
+    Scored on a few of the windows: with n blocks every window costs n times as much as elsewhere.
+
+    Raises:
+        RefusedError: the two have different numbers of blocks.
+    """
+    model = open_model(artifact.folder, trust_remote_code=trust_remote_code)
+    original = open_model(reference.folder, trust_remote_code=trust_remote_code)
+    if depth(model) != depth(original):
+        raise RefusedError(
+            "the model and its reference have different numbers of blocks",
+            why="triage exchanges them one by one",
+            hint="the model that the artifact was made from as --reference",
+        )
+    few = replace(choice, windows=min(choice.windows or TRIAGE_WINDOWS, TRIAGE_WINDOWS))
+    text = text_of(artifact, model, few, trust_remote_code=trust_remote_code)
+    return triage(model, original, text, report)
 
 
 def text_of(

@@ -211,6 +211,28 @@ class Modules(Record):
     relative_output_error: list[list[float | None]] = Field(default_factory=list)
 
 
+class Share(Record):
+    """KL with `name` alone quantized (`only`), and with it alone restored, and their errors."""
+
+    name: str
+    only: float
+    only_standard_error: float | None = None
+    restored: float
+    restored_standard_error: float | None = None
+
+
+class Triage(Record):
+    """Which parts carry the divergence: shares of `whole`, which they do not add up to.
+
+    `kinds` is empty where a method folded scales into norms: a linear then fits only its own block.
+    """
+
+    whole: float
+    windows: int
+    blocks: list[Share] = Field(default_factory=list)
+    kinds: list[Share] = Field(default_factory=list)
+
+
 class Documents(Record):
     """Sums per document: any two results of one token hash can be compared, paired, from these."""
 
@@ -260,6 +282,7 @@ class EvalResult(Record):
     speed: Speed = Speed()
     engines: dict[str, str] = Field(default_factory=dict)
     modules: Modules = Modules()
+    triage: Triage | None = None
     block_relative_error: list[float | None] = Field(default_factory=list)
     documents: Documents = Documents()
     gates: list[GateOutcome] = Field(default_factory=list)

@@ -5,6 +5,7 @@ model. All variants walk through the blocks together, so that each block is read
 costs only the blocks from the one on in which it leaves the model it came from.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torch import nn
 
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.estimate import Estimate
+from quantkit.eval.results import Share, Triage
 from quantkit.eval.scoring import score_tokens
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.walking import rows_of, side_of
@@ -23,27 +25,6 @@ from quantkit.model.walk import BlockInputs
 
 Pair = tuple[nn.Module, nn.Module]
 """One block of the original and of the quantized model."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """KL from the original, in nats per token, with `name` alone quantized, and alone restored."""
-
-    name: str
-    only: Estimate
-    restored: Estimate
-
-
-@dataclass(frozen=True)
-class Triage:
-    """The whole model's KL and what its parts have of it; shares do not add up to the whole.
-
-    `kinds` is empty where a method folded scales into norms: a linear then fits only its own block.
-    """
-
-    whole: Estimate
-    blocks: tuple[Share, ...]
-    kinds: tuple[Share, ...]
 
 
 @dataclass
@@ -63,7 +44,7 @@ class _Variant:
 def triage(
     artifact: OpenModel, original: OpenModel, text: EvaluationText, report: Report = silent
 ) -> Triage:
-    """Shares of every block, and of every kind of quantized linear (`mlp.down_proj`).
+    """KL shares of every block, and of every kind of quantized linear (`mlp.down_proj`).
 
     With n blocks this runs about n times as many blocks as an evaluation of both models.
     """
@@ -92,9 +73,26 @@ def triage(
     def shares(variants: list[_Variant]) -> Iterator[Share]:
         for only, restored in zip(variants[::2], variants[1::2], strict=True):
             name = only.kind or original.skeleton.block_name(only.index or 0)
-            yield Share(name, divergence(only), divergence(restored))
+            alone, without = divergence(only), divergence(restored)
+            yield Share(
+                name=name,
+                only=alone.value,
+                only_standard_error=_finite(alone.standard_error),
+                restored=without.value,
+                restored_standard_error=_finite(without.standard_error),
+            )
 
-    return Triage(divergence(whole[1]), tuple(shares(blocks)), tuple(shares(kinds)))
+    return Triage(
+        whole=divergence(whole[1]).value,
+        windows=len(text.spans),
+        blocks=list(shares(blocks)),
+        kinds=list(shares(kinds)),
+    )
+
+
+def _finite(error: float) -> float | None:
+    """The error, None where one document alone was seen."""
+    return error if math.isfinite(error) else None
 
 
 def _advance(variant: _Variant, index: int, pair: Pair, calls: list[list[BlockInputs]]) -> None:

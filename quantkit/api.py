@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quantkit.core.recipe import Recipe
     from quantkit.eval.produce import QuantizeResult
     from quantkit.eval.report.write import WrittenReport
-    from quantkit.eval.results import EvalResult, SweepResult, Task
+    from quantkit.eval.results import EvalResult, SweepResult
     from quantkit.eval.sweep import Runner
 
 __all__ = [
@@ -130,6 +130,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     gates: Sequence[str] = (),
     baseline: str | Path | None = None,
     allow_overlap: bool = False,
+    triage: bool = False,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> EvalResult:
@@ -151,37 +152,45 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         gates: limits on the figures, such as "kl.mean <= 0.05"; their outcomes are in the result.
         baseline: the result of an earlier run; what got worse is among the gates that failed.
         allow_overlap: whether text that the artifact was calibrated on is scored all the same.
+        triage: whether to find, on a few windows, which blocks and linears carry the divergence.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
     """
     from quantkit.core.gate import parse_gate
     from quantkit.eval.baseline import read_baseline
     from quantkit.eval.calibrated import screen_by_manifest
-    from quantkit.eval.compare import compare
+    from quantkit.eval.compare import compare, triaged
     from quantkit.eval.gates import engine_verdicts, judge
     from quantkit.eval.subject import read_manifest
+    from quantkit.eval.tasks import run_tasks
     from quantkit.eval.text import TextChoice
 
     limits = [parse_gate(gate) for gate in gates]
     old = read_baseline(Path(baseline)) if baseline else None
     source = resolve(artifact, trust_remote_code=trust_remote_code)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
-    answered = _answer(source, original, tasks, trust_remote_code, report) if tasks else []
-    screen = screen_by_manifest(
-        source.folder, allow=allow_overlap, trust_remote_code=trust_remote_code
-    )
+    trust, choice = trust_remote_code, TextChoice(text, protocol, sequence_length, windows)
+    both = _both(source, original) if tasks or triage else None
+    answered, parts = [], None
+    if both and tasks:  # before the text, so that an unknown task is told at once
+        folders = both[0].folder, both[1].folder
+        answered = run_tasks(*folders, tasks, trust_remote_code=trust, report=report)
+    if both and triage:
+        parts = triaged(*both, choice, trust_remote_code=trust, report=report)
+    screen = screen_by_manifest(source.folder, allow=allow_overlap, trust_remote_code=trust)
     found = compare(
         source,
         original,
-        TextChoice(text, protocol, sequence_length, windows),
+        choice,
         keep=(Path(save_reference), reference_form) if save_reference else None,
         screen=screen,
-        trust_remote_code=trust_remote_code,
+        trust_remote_code=trust,
         report=report,
     ).model_copy(
         update={
             "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "tasks": answered,
+            "triage": parts,
             "engines": engine_verdicts(read_manifest(source.folder).get("engines")),
         }
     )
@@ -296,22 +305,14 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
     return write_report([Path(folder) for folder in folders], Path(output))
 
 
-def _answer(
-    source: Source,
-    original: Source | None,
-    tasks: Sequence[str],
-    trust: bool,  # noqa: FBT001 - passed on
-    report: Report,
-) -> list[Task]:
-    """Tasks come before the text, so that an unknown one is told at once."""
+def _both(source: Source, original: Source | None) -> tuple[Source, Source]:
+    """The artifact and the model that it was made from, for what needs both whole."""
     from quantkit.eval.reference_store import is_store
-    from quantkit.eval.tasks import run_tasks
 
     if original is None or is_store(original.folder):
         raise InputError(
-            "tasks compare the answers of two models",
-            why="a saved reference holds no model",
+            "tasks and triage compare two models",
+            why="a saved reference holds none",
             hint="--reference MODEL",
         )
-    folders = source.folder, original.folder
-    return run_tasks(*folders, tasks, trust_remote_code=trust, report=report)
+    return source, original

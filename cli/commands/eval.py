@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.figures import evaluation_lines
+from quantkit.cli.figures import evaluation_lines, triage_lines
 from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
 
 EXAMPLES = """\b
@@ -78,6 +78,9 @@ def evaluate(
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Score text that was calibrated on, too.")
     ] = False,
+    triage: Annotated[
+        bool, typer.Option("--triage", help="Find which blocks and linears carry the divergence.")
+    ] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
     ] = False,
@@ -99,13 +102,19 @@ def evaluate(
         gates=gate or (),
         baseline=baseline,
         allow_overlap=allow_overlap,
+        triage=triage,
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
     found = result.to_dict()
     if output is not None:
         durable.write_file(output, [strict_json.dumps(found)])
-    lines = [*evaluation_lines(found), *task_lines(found), gate_text(found["gates"])]
+    lines = [
+        *evaluation_lines(found),
+        *task_lines(found),
+        *triage_lines(result.triage),
+        gate_text(found["gates"]),
+    ]
     console.result(found, "\n".join(lines))
     return conclude(console, result.gates, undecided.value)
 

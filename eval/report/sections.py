@@ -67,7 +67,7 @@ def _plans(study: Study) -> list[tuple[Build, list[str]]]:
 def _domains(study: Study) -> dict[str, Any]:
     """KL by domain: names, and for each build text and shade of each."""
     names = list(dict.fromkeys(name for b in study.builds if b.kl for name in b.kl.by_domain))
-    known = [v for b in study.builds if b.kl for v in b.kl.by_domain.values() if v > 0]
+    known = [v for b in study.builds if b.kl for v in b.kl.by_domain.values() if v]
     if len(names) < 2 or not known:
         return {"names": [], "rows": []}
     low, span = log(min(known)), max(log(max(known)) - log(min(known)), 1e-9)

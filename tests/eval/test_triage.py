@@ -4,9 +4,10 @@ import pytest
 
 from quantkit import api
 from quantkit.calibration.tokens import load_tokenizer
+from quantkit.eval.results import Triage
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice, read_text
-from quantkit.eval.triage import Triage, triage
+from quantkit.eval.triage import triage
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
@@ -36,31 +37,31 @@ def test_the_guilty_block_and_linear_are_found(tmp_path: Path, text: EvaluationT
         "overrides:\n  - {match: '*.2.mlp.down_proj', bits: 2}\n"
     )
     found = shares(quantized(tmp_path / "out", recipe=str(path)), text)
-    blocks = sorted(found.blocks, key=lambda share: share.only.value)
+    blocks = sorted(found.blocks, key=lambda share: share.only)
     assert blocks[-1].name == "model.layers.2"
-    assert blocks[-1].only.value > 5 * blocks[-2].only.value
-    assert blocks[-1].only.value == pytest.approx(found.whole.value, rel=0.1)
-    least = min(found.blocks, key=lambda share: share.restored.value)
+    assert blocks[-1].only > 5 * blocks[-2].only
+    assert blocks[-1].only == pytest.approx(found.whole, rel=0.1)
+    least = min(found.blocks, key=lambda share: share.restored)
     assert least.name == "model.layers.2"
-    assert least.restored.value < 0.2 * found.whole.value
+    assert least.restored < 0.2 * found.whole
     kinds = {share.name: share for share in found.kinds}
     assert len(kinds) == 7
-    assert max(kinds.values(), key=lambda s: s.only.value) is kinds["mlp.down_proj"]
-    assert min(kinds.values(), key=lambda s: s.restored.value) is kinds["mlp.down_proj"]
+    assert max(kinds.values(), key=lambda s: s.only) is kinds["mlp.down_proj"]
+    assert min(kinds.values(), key=lambda s: s.restored) is kinds["mlp.down_proj"]
 
 
 def test_the_whole_is_what_an_evaluation_finds(tmp_path: Path, text: EvaluationText) -> None:
     artifact = quantized(tmp_path / "out")
     found = shares(artifact, text)
     reference = read_reference(open_model(FOLDER), text)
-    evaluated = evaluate_models(open_model(artifact), text, reference).to_dict()
-    assert found.whole.value == evaluated["kl"]["mean"]
-    assert found.whole.standard_error == evaluated["kl"]["standard_error"]
-    assert all(0 < share.only.value < found.whole.value for share in found.blocks)
-    assert all(0 < share.restored.value < found.whole.value for share in found.blocks)
+    evaluated = evaluate_models(open_model(artifact), text, reference)
+    assert evaluated.kl is not None
+    assert found.whole == evaluated.kl.mean
+    assert all(0 < share.only < found.whole for share in found.blocks)
+    assert all(0 < share.restored < found.whole for share in found.blocks)
 
 
 def test_folded_scales_leave_only_blocks(tmp_path: Path, text: EvaluationText) -> None:
     found = shares(quantized(tmp_path / "out", recipe="awq"), text)
-    assert found.kinds == ()
+    assert found.kinds == []
     assert len(found.blocks) == 6
