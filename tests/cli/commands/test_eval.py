@@ -65,6 +65,11 @@ def test_options_are_handed_on_and_figures_are_lines(
         "save_reference": Path("kept"),
         "reference_form": "topk",
         "trust_remote_code": True,
+        "tasks": (),
+        "gates": (),
+        "baseline": None,
+        "allow_overlap": False,
+        "triage": False,
     }
     assert out.splitlines() == [
         "KL     0.0912 +- 0.0031 nats   p99 0.7   p99.9 1.2   max 3.1   noise 1e-05",
