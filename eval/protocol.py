@@ -129,9 +129,8 @@ def _one_a_document(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int
             domain.rest = domain.rest[room:] if corpus.plain else []
         if domain.rest and not corpus.plain and tokenizer.eos_token_id is not None:
             domain.rest.append(tokenizer.eos_token_id)
-        if sum(len(d.pieces) for d in domains.values()) >= most * (
-            SPARE if len(domains) > 1 else 1
-        ):
+        found = sum(len(each.pieces) for each in domains.values())
+        if found >= (most * SPARE if document.domain else most):
             break
     turns = itertools.zip_longest(*(d.pieces for d in domains.values()))
     drawn = [piece for turn in turns for piece in turn if piece is not None]

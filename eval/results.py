@@ -81,7 +81,8 @@ class Divergence(Record):
 
     `worst_percent_share` is the share of the summed KL in the 1 % of tokens where it is largest.
     Against a reference of which only the likeliest tokens were stored, the mean is an estimate that
-    lies between `lower_bound` and `upper_bound`, and `standard_error` has its sampling error, too.
+    lies between `lower_bound` and `upper_bound`; `sampling_standard_error` is that of the estimate,
+    and is in `standard_error`, too.
     `by_context` and `by_confidence` are means in the ranges of CONTEXTS and CONFIDENCES.
     """
 
@@ -101,6 +102,7 @@ class Divergence(Record):
     reverse_mean: float | None = None
     lower_bound: float | None = None
     upper_bound: float | None = None
+    sampling_standard_error: float | None = None
     floor_mean: float | None = None
     floor_p99: float | None = None
     by_domain: dict[str, float | None] = Field(default_factory=dict)
@@ -236,7 +238,7 @@ class EvalResult(Record):
     `engines`: "passed" for each engine whose rules hold the artifact, else why they do not.
     """
 
-    schema_: Literal["quantkit.eval/1"] = Field(EVAL_SCHEMA, alias="schema")
+    schema_: Literal["quantkit.eval/1"] = Field(default=EVAL_SCHEMA, alias="schema")
     created_utc: str = ""
     status: Literal["valid", "invalid"] = "valid"
     artifact: Subject
@@ -288,7 +290,7 @@ class SweepRun(Record):
 class SweepResult(Record):
     """All recipes of a sweep over one model (`sweep.json`); run `original` is the model itself."""
 
-    schema_: Literal["quantkit.sweep/1"] = Field(SWEEP_SCHEMA, alias="schema")
+    schema_: Literal["quantkit.sweep/1"] = Field(default=SWEEP_SCHEMA, alias="schema")
     created_utc: str = ""
     model: Subject
     workload: dict[str, Any] = Field(default_factory=dict)

@@ -125,7 +125,7 @@ def _compressed(side: Side, text: EvaluationText, window: int) -> dict[str, torc
     parts: dict[str, list[torch.Tensor]] = {}
     for positions in slices(text.spans[window], side.vocabulary):
         log_p = side.log_probs(window, positions)
-        found = vars(compress(log_p, generator))
+        found = vars(compress(log_p, generator, KEPT, SAMPLES))
         targets = text.targets(window, positions).to(log_p.device)
         for name, tensor in {**found, "nll": token_nll(log_p, targets)}.items():
             parts.setdefault(name, []).append(tensor)

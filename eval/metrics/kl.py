@@ -49,7 +49,7 @@ def measure(scores: Scores) -> Figures:
     mean = scores.mean(kl)
     figures: Figures = {
         "mean": mean.value,
-        "standard_error": _with_sampling(scores, mean.standard_error),
+        "standard_error": mean.standard_error,
         "ci95": mean_interval(scores.sums(kl), scores.counts, scores.domains),
         "max": float(kl.max()),
         "by_domain": _by_domain(scores, kl),
@@ -74,18 +74,14 @@ def measure(scores: Scores) -> Figures:
     ):
         if key in scores.beside:
             figures[name] = scores.mean(scores.beside[key]).value
+    if "variance" in scores.beside:
+        sampling = math.sqrt(float(scores.sums(scores.beside["variance"]).sum())) / len(kl)
+        figures["sampling_standard_error"] = sampling
+        figures["standard_error"] = math.hypot(mean.standard_error, sampling)
     if scores.floor is not None:
         floor = scores.floor.double().flatten().sort().values
         figures |= {"floor_mean": float(floor.mean()), "floor_p99": _quantile(floor, 0.99)}
     return {"kl": figures}
-
-
-def _with_sampling(scores: Scores, error: float) -> float:
-    """The error of the mean with that of a sampled tail added in quadrature."""
-    variance = scores.beside.get("variance")
-    if variance is None:
-        return error
-    return math.hypot(error, math.sqrt(float(scores.sums(variance).sum())) / len(variance))
 
 
 def _by_domain(scores: Scores, kl: torch.Tensor) -> dict[str, float]:
