@@ -222,7 +222,11 @@ def _answered(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> 
 
 
 def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Against:
-    """The ratio of medians: the two intervals' half-widths, as logarithms, add in quadrature."""
+    """The ratio of medians, from the ends of both intervals.
+
+    That is wider than 95 %, and meant to be: two runs of one build differ by more than the repeats
+    of either show, and a slower build is one whose interval lies apart from the old one's.
+    """
     cell = figure.split(".")[1]
     ours, theirs = speed_cell(new, cell), speed_cell(old, cell)
     why = _other_machine(new, old) or _other_kernel(ours, theirs)
@@ -231,10 +235,9 @@ def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Aga
         why = "no interval is known for it"
     if why or now is None or before is None or min(now[0], before[0]) <= 0:
         return Against(apart.value, apart.baseline, why=why or "its interval reaches zero")
-    halves = [math.log(high / low) / 2 for low, high in (now, before)]
-    spread = math.exp(math.hypot(*halves))
-    assert apart.value is not None
-    return Against(apart.value, apart.baseline, (apart.value / spread, apart.value * spread))
+    was = measured(old, figure).value
+    assert isinstance(was, float)
+    return replace(apart, interval=(now[0] * was / before[1], now[1] * was / before[0]))
 
 
 def _other_machine(new: EvalResult, old: EvalResult) -> str:
