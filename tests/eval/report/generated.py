@@ -128,6 +128,7 @@ def write_sweep(
     count: int = 8,
     parts: Sequence[str] = PARTS,
     documents: int = 60,
+    layers: int = 32,
     rename: dict[int, str] | None = None,
     workload: dict[str, Any] | None = None,
 ) -> Path:
@@ -138,7 +139,7 @@ def write_sweep(
         turn = index // len(FAMILIES)
         name = (rename or {}).get(index) or (f"{name} v{turn + 1}" if turn else name)
         width, distance = bits * (1 + 0.03 * turn), mean * 0.93**turn
-        found = eval_result(index + 1, name, width, distance, parts, documents)
+        found = eval_result(index + 1, name, width, distance, parts, documents, layers)
         results.append((f"r{index}", name, family, found))
     runs = [_run(folder, *each) for each in results]
     why = "engine vllm refuses this scheme; try: --set engines=[transformers]"
