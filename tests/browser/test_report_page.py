@@ -1,6 +1,5 @@
 import json
 import random
-import time
 from collections.abc import Callable
 from importlib.resources import files
 from itertools import product
