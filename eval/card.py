@@ -183,12 +183,12 @@ def _quality(evaluation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     original = _value(reference, "value", "standard_error") if reference else ""
     own = _value(evaluation["perplexity"], "value", "standard_error")
     rows = [("perplexity", original, own)]
-    if "kl" not in evaluation:
+    kl = evaluation.get("kl")
+    if not kl:
         return rows
-    kl = evaluation["kl"]
     for key, name in (("median", "median"), ("p99", "99th percentile"), ("max", "maximum")):
         rows.append((f"KL, {name}", "", _value(kl, key)))
-    mean = ("KL(original, quantized), mean, nats per token", _value(kl, "noise_floor"))
+    mean = ("KL(original, quantized), mean, nats per token", _value(kl, "floor_mean"))
     rows.insert(1, (*mean, _value(kl, "mean", "standard_error")))
     share = _value(evaluation, "top1_agreement", "top1_standard_error")
     return [*rows, ("same likeliest token", "", share)]

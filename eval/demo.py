@@ -3,7 +3,7 @@
 from typing import Any
 
 from quantkit.core.recipe import Recipe
-from quantkit.eval.session import Evaluation
+from quantkit.eval.results import EvalResult
 from quantkit.recipes.loader import Flags, build_recipe
 
 
@@ -26,7 +26,7 @@ def demo_recipes() -> dict[str, Recipe]:
 
 
 def row(
-    name: str, size: int, bits: float, evaluation: Evaluation, seconds: float
+    name: str, size: int, bits: float, evaluation: EvalResult, seconds: float
 ) -> dict[str, Any]:
     """One row of the table: bytes, bits per weight, quality with standard errors, seconds."""
     found = evaluation.to_dict()
@@ -44,7 +44,7 @@ def row(
     }
 
 
-def original_row(size: int, beside: Evaluation) -> dict[str, Any]:
+def original_row(size: int, beside: EvalResult) -> dict[str, Any]:
     """The row of the model itself, from an evaluation that had it as its reference."""
     found = beside.to_dict()["reference_perplexity"]
     return {

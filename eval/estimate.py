@@ -1,39 +1,94 @@
-"""Means over tokens that are not independent, and how well they are known."""
+"""Means over tokens that are not independent, and how well they are known.
+
+What is drawn at random is a document, from each domain apart; everything here starts from sums
+over documents. No torch: gates, reports and comparisons of stored results use it, too.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its standard error, NaN where one cluster alone was seen."""
+    """A mean, its standard error and its 95 % interval, NaN where one document alone was seen."""
 
     value: float
     standard_error: float
+    degrees_of_freedom: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The value and t standard errors to either side."""
+        if self.degrees_of_freedom < 1:
+            return math.nan, math.nan
+        reach = t_quantile(0.5 + CONFIDENCE / 2, self.degrees_of_freedom) * self.standard_error
+        return self.value - reach, self.value + reach
 
 
-def clustered_mean(values: torch.Tensor, clusters: Sequence[int]) -> Estimate:
-    """Mean over all tokens; its standard error counts clusters, not tokens.
+def stratified_mean(
+    sums: Sequence[float] | Floats, counts: Sequence[float] | Floats, domains: Sequence[str]
+) -> Estimate:
+    """Mean over all tokens from sums and counts per document, its error by document and domain.
 
-    `values` is (windows, positions), `clusters` has one entry per window. Tokens of one text share
-    its topic and difficulty: the error that takes them as independent is several times too small.
-    For the ratio sum(s_c) / sum(n_c) over clusters c, linearised:
-    SE^2 = C / (C - 1) * sum_c (s_c - mean * n_c)^2 / (sum_c n_c)^2, which is the variance of
-    the cluster means over C where all clusters have one size (Cochran, Sampling Techniques, 2.11).
-    Sums are in fp64, window by window in order: no count of threads changes them.
+    For the ratio sum(s_D) / sum(n_D), linearised: with z_D = (s_D - mean * n_D) / sum(n_D),
+    SE^2 = sum over domains of k / (k - 1) * sum (z_D - their mean)^2, k the domain's documents.
+    With documents of one size that is sum W^2 var / k, the textbook's stratified error (Cochran,
+    Sampling Techniques, 5.3 and 6.10). Tokens of one document share topic and difficulty: the error
+    that takes them as independent is several times too small.
     """
-    # The sum of a row is taken by one thread; a full reduction would be split among them.
-    sums = values.double().sum(dim=1).tolist()
-    by_cluster: dict[int, tuple[float, int]] = {}
-    for cluster, window_sum in zip(clusters, sums, strict=True):
-        total, count = by_cluster.get(cluster, (0.0, 0))
-        by_cluster[cluster] = (total + window_sum, count + values.shape[1])
-    count = sum(n for _, n in by_cluster.values())
-    mean = sum(s for s, _ in by_cluster.values()) / count
-    spread = sum((s - mean * n) ** 2 for s, n in by_cluster.values())
-    drawn = len(by_cluster)
-    error = math.sqrt(drawn / (drawn - 1) * spread) / count if drawn > 1 else math.nan
-    return Estimate(mean, error)
+    total = np.asarray(sums, dtype=np.float64)
+    weight = np.asarray(counts, dtype=np.float64)
+    count = float(weight.sum())
+    mean = float(total.sum()) / count
+    parts = (total - mean * weight) / count
+    variance, free = 0.0, 0
+    for members in strata(domains):
+        k = len(members)
+        if k > 1:
+            chosen = parts[members]
+            variance += k / (k - 1) * float(((chosen - chosen.mean()) ** 2).sum())
+            free += k - 1
+    return Estimate(mean, math.sqrt(variance) if free else math.nan, free)
+
+
+def strata(domains: Sequence[str]) -> list[list[int]]:
+    """Indices of the documents of each domain; single ones together, as one shows no spread."""
+    found: dict[str, list[int]] = {}
+    for index, domain in enumerate(domains):
+        found.setdefault(domain, []).append(index)
+    several = [members for members in found.values() if len(members) > 1]
+    single = [members[0] for members in found.values() if len(members) == 1]
+    if len(single) == 1 and several:
+        smallest = min(several, key=len)
+        smallest.append(single.pop())
+    return [*several, single] if single else several
+
+
+@lru_cache(maxsize=256)
+def t_quantile(level: float, degrees_of_freedom: int) -> float:
+    """The quantile of Student's t for levels above one half, to 1e-9, by bisection."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if _t_below(middle, degrees_of_freedom) < level else (low, middle)
+        )
+    return math.sqrt(degrees_of_freedom) * math.tan(low)
+
+
+def _t_below(angle: float, free: int) -> float:
+    """P(t < sqrt(free) tan(angle)): a half and the integral of c * cos^(free - 1), by Simpson."""
+    scale = math.exp(math.lgamma((free + 1) / 2) - math.lgamma(free / 2)) / math.sqrt(math.pi)
+    at = np.linspace(0, angle, 2001)
+    weights = np.ones(2001)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    return 0.5 + scale * float((np.cos(at) ** (free - 1) * weights).sum()) * angle / 6000

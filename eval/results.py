@@ -4,14 +4,19 @@ Units are in the names; fractions are 0 to 1; divergences are in nats. A figure 
 measured, or was not finite, is None. Readers accept fields they do not know.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-EVAL_SCHEMA = "quantkit.eval/1"
-SWEEP_SCHEMA = "quantkit.sweep/1"
+EVAL_SCHEMA: Final = "quantkit.eval/1"
+SWEEP_SCHEMA: Final = "quantkit.sweep/1"
 
 Interval = tuple[float, float]
+
+CONFIDENCES = (0.0, 0.25, 0.5, 0.75, 0.95)
+"""Where the ranges of `kl.by_confidence` begin: the probability of the reference's first choice."""
+CONTEXTS = (0, 1, 8, 32, 96, 256, 1024, 4096)
+"""Where the ranges of `kl.by_context` begin: they hold their end, (1, 8] the tokens 2 to 8."""
 
 
 class Record(BaseModel):
@@ -21,7 +26,10 @@ class Record(BaseModel):
 
 
 class Subject(Record):
-    """A model or an artifact: what was measured."""
+    """A model or an artifact: what was measured.
+
+    `form` says how a stored reference is kept: "hidden" or "topk"; None for a model.
+    """
 
     name: str
     revision: str | None = None
@@ -31,6 +39,7 @@ class Subject(Record):
     method: str | None = None
     scheme: str | None = None
     format: str | None = None
+    form: str | None = None
 
 
 class Protocol(Record):
@@ -45,20 +54,37 @@ class Protocol(Record):
     bos: str = "none"
     dtype: str = ""
     batch: int | None = None
+    text_sha256: str | None = None
+    reference_dtype: str | None = None
     overlap_13gram_fraction: float | None = None
 
 
 class Perplexity(Record):
-    """exp(mean negative log likelihood); log_ratio is that of the model's to the reference's."""
+    """exp(mean negative log likelihood); log_ratio is that of the model's to the reference's.
+
+    `word` and `byte` are per word and per byte of the text, where the protocol counts them.
+    """
 
     value: float | None
     standard_error: float | None = None
+    ci95: Interval | None = None
     log_ratio: float | None = None
+    log_ratio_standard_error: float | None = None
     log_ratio_ci95: Interval | None = None
+    word: float | None = None
+    byte: float | None = None
+    bits_per_byte: float | None = None
 
 
 class Divergence(Record):
-    """KL(reference || model) per token, in nats; floor is the reference against itself."""
+    """KL(reference || model) per token, in nats; floor is the reference against itself.
+
+    `worst_percent_share` is the share of the summed KL in the 1 % of tokens where it is largest.
+    Against a reference of which only the likeliest tokens were stored, the mean is an estimate that
+    lies between `lower_bound` and `upper_bound`; `sampling_standard_error` is that of the estimate,
+    and is in `standard_error`, too.
+    `by_context` and `by_confidence` are means in the ranges of CONTEXTS and CONFIDENCES.
+    """
 
     mean: float | None
     standard_error: float | None = None
@@ -68,10 +94,30 @@ class Divergence(Record):
     p99: float | None = None
     p999: float | None = None
     max: float | None = None
+    median_ci95: Interval | None = None
+    p90_ci95: Interval | None = None
+    p99_ci95: Interval | None = None
+    p999_ci95: Interval | None = None
+    worst_percent_share: float | None = None
+    reverse_mean: float | None = None
+    lower_bound: float | None = None
+    upper_bound: float | None = None
+    sampling_standard_error: float | None = None
     floor_mean: float | None = None
-    by_domain: dict[str, float] = Field(default_factory=dict)
+    floor_p99: float | None = None
+    by_domain: dict[str, float | None] = Field(default_factory=dict)
     by_confidence: list[float | None] = Field(default_factory=list)
     by_context: list[float | None] = Field(default_factory=list)
+
+
+class TrueTokenChange(Record):
+    """Probability of the text's own next token, the model's less the reference's."""
+
+    mean: float | None
+    standard_error: float | None = None
+    rms: float | None = None
+    p001: float | None = None
+    p999: float | None = None
 
 
 class Task(Record):
@@ -182,7 +228,7 @@ class GateOutcome(Record):
 class EvalResult(Record):
     """One artifact measured (`eval.json`)."""
 
-    schema_: Literal["quantkit.eval/1"] = Field(EVAL_SCHEMA, alias="schema")
+    schema_: Literal["quantkit.eval/1"] = Field(default=EVAL_SCHEMA, alias="schema")
     created_utc: str = ""
     status: Literal["valid", "invalid"] = "valid"
     artifact: Subject
@@ -193,16 +239,23 @@ class EvalResult(Record):
     reference_perplexity: Perplexity | None = None
     kl: Divergence | None = None
     top1_agreement: float | None = None
+    top1_standard_error: float | None = None
     top1_ci95: Interval | None = None
+    true_token_change: TrueTokenChange | None = None
     detectable: dict[str, float] = Field(default_factory=dict)
     tasks: list[Task] = Field(default_factory=list)
     memory: Memory = Memory()
     speed: Speed = Speed()
     modules: Modules = Modules()
+    block_relative_error: list[float | None] = Field(default_factory=list)
     documents: Documents = Documents()
     gates: list[GateOutcome] = Field(default_factory=list)
     environment: dict[str, Any] = Field(default_factory=dict)
     notes: list[str] = Field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 class SweepRun(Record):
@@ -226,7 +279,7 @@ class SweepRun(Record):
 class SweepResult(Record):
     """All recipes of a sweep over one model (`sweep.json`); run `original` is the model itself."""
 
-    schema_: Literal["quantkit.sweep/1"] = Field(SWEEP_SCHEMA, alias="schema")
+    schema_: Literal["quantkit.sweep/1"] = Field(default=SWEEP_SCHEMA, alias="schema")
     created_utc: str = ""
     model: Subject
     workload: dict[str, Any] = Field(default_factory=dict)

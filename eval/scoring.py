@@ -1,7 +1,8 @@
 """Hidden states to per-token scores, with a bounded slice of the logits in memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -9,80 +10,105 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.metric import Scores
 from quantkit.eval.metrics.kl import token_kl
 from quantkit.eval.metrics.perplexity import token_nll
+from quantkit.eval.text import EvaluationText
 
 LOGIT_BYTES = 32 << 20  # fp32 logits of one model in memory at once; some four such buffers exist
+
+TokenScores = dict[str, torch.Tensor]
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Side:
     """One model's part in a comparison.
 
-    `hidden` (windows, length, width) is the last block's output in the model's dtype; `head` maps
-    rows of it to fp32 logits (rows, vocab).
+    `rows` gives the last block's output (positions, width) of a window in the model's dtype; `head`
+    maps such rows to fp32 logits, of which the first `vocabulary` mean something: the padding of a
+    vocabulary holds junk that would count as probability.
     """
 
-    hidden: torch.Tensor
+    rows: Callable[[int, slice], torch.Tensor]
     head: Callable[[torch.Tensor], torch.Tensor]
-    vocab: int
+    vocabulary: int
 
     def log_probs(self, window: int, positions: slice) -> torch.Tensor:
-        """Log probabilities (positions, vocab) fp32 of the next token."""
-        return torch.log_softmax(self.head(self.hidden[window, positions]), dim=-1)
+        """Log probabilities (positions, vocabulary) fp32 of the next token."""
+        logits = self.head(self.rows(window, positions))[:, : self.vocabulary]
+        return torch.log_softmax(logits, dim=-1)
 
-    def slices(self, length: int) -> Iterator[slice]:
-        """Positions 0 to `length` in slices of nearly equal size whose logits fit LOGIT_BYTES."""
-        most = max(1, LOGIT_BYTES // (4 * self.vocab))
-        count = -(-length // most)
-        size = -(-length // count)
-        for start in range(0, length, size):
-            yield slice(start, min(start + size, length))
+    def against(
+        self, window: int, positions: slice, log_q: torch.Tensor, targets: torch.Tensor
+    ) -> TokenScores:
+        """Scores of a model's `log_q` (positions, vocabulary) with this side as its reference."""
+        log_p = self.log_probs(window, positions)
+        top, likeliest = log_p.max(dim=-1)
+        return {
+            "nll": token_nll(log_p, targets),
+            "kl": token_kl(log_p, log_q),
+            "reverse_kl": token_kl(log_q, log_p),
+            "agreement": (likeliest == log_q.argmax(dim=-1)).float(),
+            "confidence": top.exp(),
+        }
+
+
+class ReferenceScores(Protocol):
+    """What a reference says of a model's distributions, as `Side.against`."""
+
+    def against(
+        self, window: int, positions: slice, log_q: torch.Tensor, targets: torch.Tensor
+    ) -> TokenScores:
+        """Scores by their names in `Scores.beside`, each (positions,)."""
 
 
 def score_tokens(
-    tokens: torch.Tensor,
-    clusters: Sequence[int],
+    text: EvaluationText,
     model: Side,
-    reference: Side | None = None,
+    reference: ReferenceScores | None = None,
+    floor: torch.Tensor | None = None,
     report: Report = silent,
 ) -> Scores:
-    """Scores of every token but each window's first, from `tokens` (windows, length) int64.
+    """Scores of every token that the text's protocol scores.
 
     A window's scores depend neither on its neighbours nor on its place among them.
     """
-    windows, length = tokens.shape
-    scored = []
-    for window in range(windows):
-        slices = [
-            _score(window, positions, tokens[window], model, reference)
-            for positions in model.slices(length - 1)
-        ]
-        scored.append(torch.cat(slices, dim=1).cpu())
-        report(Progress("scores", window + 1, windows))
-    nll, *beside_reference = torch.stack(scored, dim=1)
-    return Scores(nll, tuple(clusters), *beside_reference)
+    found: dict[str, list[torch.Tensor]] = {}
+    documents, contexts = [], []
+    for window, span in enumerate(text.spans):
+        for positions in slices(span, model.vocabulary):
+            q = model.log_probs(window, positions)
+            targets = text.targets(window, positions).to(q.device)
+            beside = reference.against(window, positions, q, targets) if reference else {}
+            for name, values in {"own": token_nll(q, targets), **beside}.items():
+                found.setdefault(name, []).append(values.cpu())
+        documents.append(torch.full((span[1] - span[0],), text.clusters[window]))
+        contexts.append(torch.arange(span[0] + 1, span[1] + 1))
+        report(Progress("scores", window + 1, len(text.spans)))
+    scores = {name: torch.cat(parts) for name, parts in found.items()}
+    return Scores(
+        nll=scores.pop("own"),
+        document=torch.cat(documents),
+        context=torch.cat(contexts),
+        documents=text.documents,
+        beside=scores,
+        floor=floor,
+    )
 
 
-def self_divergence(side: Side, again: Side) -> torch.Tensor:
-    """KL in nats of one model from itself at the positions (windows, length) computed `again`."""
-    windows, length = again.hidden.shape[:2]
-    rows = []
-    for window in range(windows):
-        pairs = (
-            (side.log_probs(window, positions), again.log_probs(window, positions))
-            for positions in side.slices(length)
-        )
-        rows.append(torch.cat([token_kl(p, q) for p, q in pairs]).cpu())
-    return torch.stack(rows)
+def self_divergence(side: Side, again: Side, spans: list[Span]) -> torch.Tensor:
+    """KL in nats (tokens,) of one model from itself in the windows computed `again`."""
+    rows = [
+        token_kl(side.log_probs(window, positions), again.log_probs(window, positions))
+        for window, span in enumerate(spans)
+        for positions in slices(span, side.vocabulary)
+    ]
+    return torch.cat(rows).cpu() if rows else torch.empty(0)
 
 
-def _score(
-    window: int, positions: slice, tokens: torch.Tensor, model: Side, reference: Side | None
-) -> torch.Tensor:
-    """NLL (1, positions), or NLL, the reference's NLL, KL and agreement (4, positions)."""
-    targets = tokens[positions.start + 1 : positions.stop + 1].to(model.hidden.device)
-    q = model.log_probs(window, positions)
-    if reference is None:
-        return token_nll(q, targets)[None]
-    p = reference.log_probs(window, positions)
-    agreement = (p.argmax(dim=-1) == q.argmax(dim=-1)).float()
-    return torch.stack([token_nll(q, targets), token_nll(p, targets), token_kl(p, q), agreement])
+def slices(span: Span, vocabulary: int) -> Iterator[slice]:
+    """The positions of `span` in slices of nearly equal size whose logits fit LOGIT_BYTES."""
+    start, stop = span
+    most = max(1, LOGIT_BYTES // (4 * vocabulary))
+    count = max(1, -(-(stop - start) // most))
+    size = max(1, -(-(stop - start) // count))
+    for at in range(start, stop, size):
+        yield slice(at, min(at + size, stop))

@@ -10,97 +10,158 @@ from typing import Any
 import torch
 
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import Calibration, Tokenizer, tokenize
+from quantkit.calibration.tokens import Tokenizer
 from quantkit.checkpoint.files import sha256
 from quantkit.core.errors import InputError
+from quantkit.eval.protocol import Corpus, Cut, Piece, begins_with, find_protocol
 
 SMOKE = Path(__file__).with_name("smoke.jsonl")
-SHIPPED = (None, "default")
+SHIPPED = (None, "default", "smoke")
 
 ONE_BOS = (
-    "in plain text only the first window starts with BOS, as in the usual computation; a model "
-    "that needs BOS scores worse for it: documents of a .jsonl file get it in every window"
+    "only the first window starts with BOS, as in the usual computation; a model that needs BOS "
+    "scores worse for it: the protocol qk@1 puts it into every window"
 )
+
+
+@dataclass(frozen=True)
+class TextChoice:
+    """Which text is scored, how it is cut, and how much of it.
+
+    `text` None is the one that ships; `sequence_length` and `windows` None are the protocol's own.
+    """
+
+    text: str | None = None
+    protocol: str = "qk@1"
+    sequence_length: int | None = None
+    windows: int | None = None
+
+
+@dataclass(frozen=True)
+class ScoredDocument:
+    """What was drawn at random; `words` and `bytes` of the scored text where they were counted."""
+
+    id: str
+    domain: str
+    words: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class EvaluationText:
     """Windows of text and the protocol that made them.
 
-    `tokens` is (windows, length) int64, without padding or overlap. `clusters` names the document
-    of each window, the unit of the standard errors.
+    `tokens` is (windows, length) int64; in window w, positions `spans[w]` each predict the token
+    that follows. Shorter windows are filled up behind their last scored token, which nothing before
+    it can see. `clusters` gives the index in `documents` of each window. `vocabulary` is the number
+    of token ids that the tokenizer knows: the model may have more rows, which mean nothing.
     """
 
     tokens: torch.Tensor
+    spans: tuple[tuple[int, int], ...]
     clusters: tuple[int, ...]
+    documents: tuple[ScoredDocument, ...]
+    vocabulary: int
+    vocabulary_sha256: str
     protocol: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
+    @property
+    def inputs(self) -> torch.Tensor:
+        """What the model reads (windows, length - 1): the last token is only predicted."""
+        return self.tokens[:, :-1]
+
+    def targets(self, window: int, positions: slice) -> torch.Tensor:
+        """The tokens that `positions` predict."""
+        return self.tokens[window, positions.start + 1 : positions.stop + 1]
+
 
 def read_text(
-    source: str | None, tokenizer: Tokenizer, sequence_length: int, windows: int | None = None
+    choice: TextChoice, tokenizer: Tokenizer, context: int = sys.maxsize
 ) -> EvaluationText:
-    """The first `windows` windows of `source`, all of them by default.
-
-    None or "default" is the small text that ships with quantkit. A .txt file is tokenized whole
-    and cut as it comes, which gives the perplexity that papers report (protocol `plain`). Documents
-    of any other source are joined, and each window starts as the tokenizer starts a text
-    (`documents`).
+    """The windows of a text under a protocol, none longer than the model's `context`.
 
     Raises:
-        InputError: no such text, or it does not fill one window.
+        InputError: no such text or protocol, or the text does not fill one window.
     """
-    if sequence_length < 2 or (windows is not None and windows < 1):
+    protocol = find_protocol(choice.protocol)
+    length = min(choice.sequence_length or protocol.length or context, context)
+    most = choice.windows or protocol.windows or sys.maxsize
+    if length < 2 or most < 1 or (choice.windows is not None and choice.windows < 1):
         raise InputError(
-            f"{windows} windows of {sequence_length} tokens predict nothing",
+            f"{choice.windows} windows of {length} tokens predict nothing",
             hint="--sequence-length 512 --windows 16",
         )
-    name = str(SMOKE) if source in SHIPPED else str(source)
+    name = str(SMOKE) if choice.text in SHIPPED else str(choice.text)
     path = Path(name)
-    count = sys.maxsize if windows is None else windows
     plain = path.suffix == ".txt" and path.is_file()
-    if plain:
-        tokens = _plain_windows(path, tokenizer, sequence_length, count)
-        clusters = tuple(range(len(tokens)))
-    else:
-        found = tokenize(read_documents(name), tokenizer, count, sequence_length, name)
-        tokens, clusters = found.input_ids, _clusters(found)
+    cut = protocol.cut(Corpus(read_documents(name), plain), tokenizer, length, most)
+    if not cut.pieces:
+        raise InputError(
+            f"`{name}` does not fill one window of {length:,} tokens",
+            hint="a smaller --sequence-length, or more text",
+        )
+    tokens = _rectangle(cut.pieces)
     bos = _bos(tokens, tokenizer)
-    protocol = {
-        "name": "plain" if plain else "documents",
-        "text": "smoke" if source in SHIPPED else path.name if path.exists() else name,
+    vocabulary = _vocabulary(tokenizer)
+    stated = {
+        "name": protocol.stated(length),
+        "text": "smoke" if choice.text in SHIPPED else path.name if path.exists() else name,
         "text_sha256": sha256(path) if path.is_file() else None,
         "tokens_sha256": hashlib.sha256(tokens.numpy().astype("<i8").tobytes()).hexdigest(),
-        "sequence_length": sequence_length,
+        "documents": len(cut.pieces),
         "windows": len(tokens),
+        "sequence_length": length,
         "bos": bos,
     }
-    return EvaluationText(tokens, clusters, protocol, (ONE_BOS,) if bos == "first window" else ())
+    return EvaluationText(
+        tokens,
+        spans=tuple((w.start, w.stop) for piece in cut.pieces for w in piece.windows),
+        clusters=tuple(i for i, piece in enumerate(cut.pieces) for _ in piece.windows),
+        documents=_documents(cut, tokenizer),
+        vocabulary=max(vocabulary.values()) + 1,
+        vocabulary_sha256=vocabulary_hash(tokenizer),
+        protocol=stated,
+        notes=(*cut.notes, *([ONE_BOS] if bos == "first window" else [])),
+    )
 
 
-def _plain_windows(path: Path, tokenizer: Tokenizer, length: int, count: int) -> torch.Tensor:
-    text = "".join(document.text or "" for document in read_documents(str(path)))
-    # Quiet: the text is longer than the model's context, its windows are not.
-    ids = tokenizer(text, verbose=False)["input_ids"]
-    windows = min(count, len(ids) // length)
-    if windows == 0:
-        raise InputError(
-            f"`{path}` has {len(ids):,} tokens, a window needs {length:,}",
-            hint=f"--sequence-length {max(2, len(ids))}, or more text",
-        )
-    return torch.tensor(ids[: windows * length], dtype=torch.int64).view(windows, length)
+def vocabulary_hash(tokenizer: Any) -> str:
+    """SHA-256 of the tokens in the order of their ids: what the columns of the logits mean."""
+    digest = hashlib.sha256()
+    for token, index in sorted(_vocabulary(tokenizer).items(), key=lambda item: item[1]):
+        digest.update(f"{index}\0{token}\0".encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
-def _clusters(found: Calibration) -> tuple[int, ...]:
-    """The documents that the windows start in; one document alone has no spread, its windows do."""
-    documents = found.documents
-    return documents if len(set(documents)) > 1 else tuple(range(len(documents)))
+def _vocabulary(tokenizer: Any) -> dict[str, int]:
+    return dict(tokenizer.get_vocab())
 
 
-def _bos(tokens: torch.Tensor, tokenizer: Any) -> str:
+def _rectangle(pieces: list[Piece]) -> torch.Tensor:
+    windows = [window.ids for piece in pieces for window in piece.windows]
+    longest = max(map(len, windows))
+    return torch.tensor([ids + ids[-1:] * (longest - len(ids)) for ids in windows])
+
+
+def _documents(cut: Cut, tokenizer: Tokenizer) -> tuple[ScoredDocument, ...]:
+    """The pieces, numbered within their domain, with the bytes of what is scored of them."""
+    seen: dict[str, int] = {}
+    found = []
+    for piece in cut.pieces:
+        number = seen[piece.domain] = seen.get(piece.domain, 0) + 1
+        size = piece.bytes
+        if size is None:
+            texts = (tokenizer.decode(w.ids[w.start + 1 : w.stop + 1]) for w in piece.windows)
+            size = sum(len(text.encode(errors="replace")) for text in texts)
+        found.append(ScoredDocument(f"{piece.domain}-{number}", piece.domain, piece.words, size))
+    return tuple(found)
+
+
+def _bos(tokens: torch.Tensor, tokenizer: Tokenizer) -> str:
     """Which windows start with BOS."""
     firsts = tokens[:, 0].tolist()
-    bos = getattr(tokenizer, "bos_token_id", None)
-    if firsts[0] != bos:
+    bos = begins_with(tokenizer)
+    if firsts[:1] != bos:
         return "none"
-    return "every window" if set(firsts) == {bos} else "first window"
+    return "every window" if set(firsts) == set(bos) else "first window"

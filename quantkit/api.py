@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from quantkit.checkpoint.source import Source, resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, ArtifactWriter, check_output
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from quantkit.core.recipe import Recipe
     from quantkit.eval.gates import GateResult
     from quantkit.eval.report.write import WrittenReport
-    from quantkit.eval.session import Evaluation
+    from quantkit.eval.results import EvalResult
     from quantkit.pipeline.prepare import Prepared
 
 __all__ = [
@@ -95,8 +96,9 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
     from quantkit.eval.card import model_card
-    from quantkit.eval.compare import compare
+    from quantkit.eval.compare import SMOKE_WINDOWS, compare
     from quantkit.eval.gates import judge
+    from quantkit.eval.text import TextChoice
     from quantkit.pipeline.build import build
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.manifest import manifest_of
@@ -113,8 +115,9 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         built = build(prepared, writer, ids, report, trust_remote_code=trust_remote_code)
         scored = None
         if evaluate:
-            trust = trust_remote_code
-            found = compare(writer.folder, source.folder, trust_remote_code=trust, report=report)
+            choice, trust = TextChoice(windows=SMOKE_WINDOWS), trust_remote_code
+            written = Source(writer.folder)
+            found = compare(written, source, choice, trust_remote_code=trust, report=report)
             scored = found.to_dict()
         document = document_of(prepared.plan.recipe)
         manifest = manifest_of(source, prepared, document, calibration, built, scored, watch())
@@ -150,33 +153,48 @@ def plan(
     return _prepare(source, recipe, device, trust_remote_code).plan
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is right for most
     artifact: str,
     *,
     reference: str | None = None,
     text: str | None = None,
-    sequence_length: int = 512,
-    windows: int = 16,
+    protocol: str = "qk@1",
+    sequence_length: int | None = None,
+    windows: int | None = None,
+    save_reference: str | Path | None = None,
+    reference_form: Literal["hidden", "topk"] = "hidden",
     trust_remote_code: bool = False,
     report: Report = silent,
-) -> Evaluation:
+) -> EvalResult:
     """Perplexity of a model or artifact, and its divergence from the reference if one is given.
 
     Args:
         artifact: a folder or hub id: a plain model, or any artifact that quantkit decodes.
-        reference: the original model; without it there is no KL.
+        reference: the original model, or a folder that `save_reference` made; without it there is
+            no KL.
         text: a file, folder or hub data set; by default a small text that ships with quantkit.
-        sequence_length: tokens in a window, at most the model's context.
-        windows: how many are scored.
+        protocol: how the text is cut and scored: `qk@1`, `long@1`, `wikitext2-2048`,
+            `wikitext2-llamacpp` or `wikitext-lmeval`.
+        sequence_length: tokens that the model reads at once, at most its context; the protocol's
+            own by default.
+        windows: how many are scored at most; the protocol's own number by default.
+        save_reference: a folder to make that later evaluations take as their `reference`.
+        reference_form: "hidden" (exact) or "topk" (small, and holds no weights).
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
     """
-    from quantkit.eval.compare import TextChoice, compare
+    from quantkit.eval.compare import compare
+    from quantkit.eval.text import TextChoice
 
-    folder = resolve(artifact, trust_remote_code=trust_remote_code).folder
-    original = resolve(reference, trust_remote_code=trust_remote_code).folder if reference else None
-    choice = TextChoice(text, sequence_length, windows)
-    return compare(folder, original, choice, trust_remote_code=trust_remote_code, report=report)
+    found = compare(
+        resolve(artifact, trust_remote_code=trust_remote_code),
+        resolve(reference, trust_remote_code=trust_remote_code) if reference else None,
+        TextChoice(text, protocol, sequence_length, windows),
+        keep=(Path(save_reference), reference_form) if save_reference else None,
+        trust_remote_code=trust_remote_code,
+        report=report,
+    )
+    return found.model_copy(update={"created_utc": datetime.now(UTC).isoformat(timespec="seconds")})
 
 
 def generate(
@@ -210,16 +228,16 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
     `output` keeps the artifacts in that folder; otherwise they are thrown away.
     """
     from quantkit.calibration.tokens import load_tokenizer
-    from quantkit.eval.compare import SEQUENCE_LENGTH, WINDOWS
+    from quantkit.eval.compare import SMOKE_WINDOWS
     from quantkit.eval.demo import demo_recipes, original_row, row
     from quantkit.eval.session import evaluate_models, read_reference
-    from quantkit.eval.text import read_text
+    from quantkit.eval.text import TextChoice, read_text
     from quantkit.model.embedded_model import FOLDER, HELDOUT
     from quantkit.model.open import open_model
 
     recipes = demo_recipes()
     tokenizer = load_tokenizer(FOLDER)
-    text = read_text(str(HELDOUT), tokenizer, SEQUENCE_LENGTH, WINDOWS)
+    text = read_text(TextChoice(str(HELDOUT), windows=SMOKE_WINDOWS), tokenizer)
     reference = read_reference(open_model(FOLDER), text)
     size = sum(path.stat().st_size for path in FOLDER.glob("*.safetensors"))
     rows: list[dict[str, Any]] = []

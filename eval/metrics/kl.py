@@ -1,12 +1,16 @@
 """Kullback-Leibler divergence of the model's next-token distribution from the reference's."""
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 
-from quantkit.eval.estimate import clustered_mean
-from quantkit.eval.metric import Figure, Metric, Scores
+from quantkit.eval.bootstrap import mean_interval, quantile_intervals
+from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.eval.results import CONFIDENCES, CONTEXTS
 
+QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 FAR = -80.0
 BLOCK = 1 << 18  # numbers of a few rows whose temporaries stay in cache: three times the speed
 
@@ -33,26 +37,70 @@ def _block_kl(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
     return terms.sum(dim=1)
 
 
-def measure(scores: Scores) -> dict[str, Figure]:
-    """Mean with its standard error, median, 99th percentile and maximum over tokens, in nats.
+def measure(scores: Scores) -> Figures:
+    """Mean, quantiles and maximum over tokens with errors and 95 % intervals, and where it arises.
 
-    `noise_floor` is the mean of the reference against itself: a value below three times it cannot
-    be told from the reference.
+    `floor_mean` is the mean of the reference against itself: a value below three times it cannot be
+    told from the reference.
     """
-    if scores.kl is None:
+    kl = scores.beside.get("kl")
+    if kl is None:
         return {}
-    mean = clustered_mean(scores.kl, scores.clusters)
-    ordered = scores.kl.double().flatten().sort().values
-    figures = {
+    mean = scores.mean(kl)
+    figures: Figures = {
         "mean": mean.value,
         "standard_error": mean.standard_error,
-        "median": _quantile(ordered, 0.5),
-        "p99": _quantile(ordered, 0.99),
-        "max": float(ordered[-1]),
+        "ci95": mean_interval(scores.sums(kl), scores.counts, scores.domains),
+        "max": float(kl.max()),
+        "by_domain": _by_domain(scores, kl),
+        "by_confidence": _by_range(kl, scores.beside["confidence"], CONFIDENCES),
+        "by_context": _by_range(kl, scores.context, CONTEXTS),
     }
+    order = torch.argsort(kl, stable=True)
+    ordered = kl.double()[order]
+    figures |= {name: _quantile(ordered, level) for name, level in QUANTILES.items()}
+    intervals = quantile_intervals(
+        ordered.numpy(), scores.document[order].numpy(), scores.domains, tuple(QUANTILES.values())
+    )
+    for name, interval in zip(QUANTILES, intervals, strict=True):
+        figures[f"{name}_ci95"] = interval
+    total = float(ordered.sum())
+    worst = float(ordered[-max(1, len(ordered) // 100) :].sum())
+    figures["worst_percent_share"] = worst / total if total > 0 else None
+    for name, key in (
+        ("reverse_mean", "reverse_kl"),
+        ("lower_bound", "lower"),
+        ("upper_bound", "upper"),
+    ):
+        if key in scores.beside:
+            figures[name] = scores.mean(scores.beside[key]).value
+    if "variance" in scores.beside:
+        sampling = math.sqrt(float(scores.sums(scores.beside["variance"]).sum())) / len(kl)
+        figures["sampling_standard_error"] = sampling
+        figures["standard_error"] = math.hypot(mean.standard_error, sampling)
     if scores.floor is not None:
-        figures["noise_floor"] = clustered_mean(scores.floor, range(len(scores.floor))).value
+        floor = scores.floor.double().flatten().sort().values
+        figures |= {"floor_mean": float(floor.mean()), "floor_p99": _quantile(floor, 0.99)}
     return {"kl": figures}
+
+
+def _by_domain(scores: Scores, kl: torch.Tensor) -> dict[str, float]:
+    sums, found = scores.sums(kl), {}
+    for domain in dict.fromkeys(scores.domains):
+        members = [i for i, name in enumerate(scores.domains) if name == domain]
+        found[domain] = float(sums[members].sum() / scores.counts[members].sum())
+    return found
+
+
+def _by_range(kl: torch.Tensor, where: torch.Tensor, edges: Sequence[float]) -> list[float | None]:
+    """Mean KL of the tokens in each range (edge, next edge], None where there are none."""
+    place = torch.bucketize(where.double(), torch.tensor(edges, dtype=torch.float64)) - 1
+    index = place.clamp(min=0).numpy()
+    counts = np.bincount(index, minlength=len(edges))
+    sums = np.bincount(index, kl.double().numpy(), minlength=len(edges))
+    return [
+        float(total / count) if count else None for total, count in zip(sums, counts, strict=True)
+    ]
 
 
 def _quantile(ordered: torch.Tensor, fraction: float) -> float:

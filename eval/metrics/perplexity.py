@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from quantkit.eval.estimate import clustered_mean
-from quantkit.eval.metric import Figure, Metric, Scores
+from quantkit.eval.bootstrap import mean_interval
+from quantkit.eval.metric import Figures, Metric, Scores
 
 
 def token_nll(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -13,26 +13,45 @@ def token_nll(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return -log_probs.gather(1, targets[:, None])[:, 0]
 
 
-def perplexity(nll: torch.Tensor, clusters: tuple[int, ...]) -> dict[str, float]:
-    """exp(mean nll) and its standard error by the delta method, from nll (windows, positions)."""
-    mean = clustered_mean(nll, clusters)
-    value = math.inf if mean.value > 700 else math.exp(mean.value)
-    return {"value": value, "standard_error": value * mean.standard_error}
+def perplexity(scores: Scores, nll: torch.Tensor) -> dict[str, float]:
+    """exp(mean nll) and its error by the delta method; per byte and per word where counted."""
+    mean = scores.mean(nll)
+    value = _exp(mean.value)
+    found = {"value": value, "standard_error": value * mean.standard_error}
+    low, high = mean.interval
+    found["ci95"] = (_exp(low), _exp(high))  # type: ignore[assignment]  # the one pair among numbers
+    total = float(scores.sums(nll).sum())
+    for unit in ("words", "bytes"):
+        counts = [getattr(document, unit) for document in scores.documents]
+        if all(counts):
+            found[unit.removesuffix("s")] = _exp(total / sum(counts))
+    if "byte" in found:
+        found["bits_per_byte"] = math.log2(found["byte"]) if found["byte"] > 0 else math.nan
+    return found
 
 
-def measure(scores: Scores) -> dict[str, Figure]:
+def measure(scores: Scores) -> Figures:
     """Perplexity of the model, and beside a reference that one's and the logarithm of their ratio.
 
     The ratio's error is that of the paired difference on the same tokens, many times smaller than
     the two perplexities' own errors suggest: builds are compared by it.
     """
-    figures = perplexity(scores.nll, scores.clusters)
-    if scores.reference_nll is None:
+    figures: Figures = dict(perplexity(scores, scores.nll))
+    reference_nll = scores.beside.get("nll")
+    if reference_nll is None:
         return {"perplexity": figures}
-    ratio = clustered_mean(scores.nll - scores.reference_nll, scores.clusters)
-    figures |= {"log_ratio": ratio.value, "log_ratio_standard_error": ratio.standard_error}
-    reference = perplexity(scores.reference_nll, scores.clusters)
-    return {"perplexity": figures, "reference_perplexity": reference}
+    difference = scores.nll - reference_nll
+    ratio = scores.mean(difference)
+    figures |= {
+        "log_ratio": ratio.value,
+        "log_ratio_standard_error": ratio.standard_error,
+        "log_ratio_ci95": mean_interval(scores.sums(difference), scores.counts, scores.domains),
+    }
+    return {"perplexity": figures, "reference_perplexity": perplexity(scores, reference_nll)}
+
+
+def _exp(nats: float) -> float:
+    return math.inf if nats > 700 else math.exp(nats)
 
 
 METRIC = Metric("perplexity", "exp of the mean negative log likelihood", "1", "lower", measure)

@@ -1,17 +1,19 @@
 """Top-1 agreement: how often the model's likeliest next token is the reference's."""
 
-from quantkit.eval.estimate import clustered_mean
-from quantkit.eval.metric import Figure, Metric, Scores
+from quantkit.eval.bootstrap import mean_interval
+from quantkit.eval.metric import Figures, Metric, Scores
 
 
-def measure(scores: Scores) -> dict[str, Figure]:
-    """Share of tokens, 0 to 1, and its standard error."""
-    if scores.agreement is None:
+def measure(scores: Scores) -> Figures:
+    """Share of tokens, 0 to 1, its standard error and interval."""
+    agreement = scores.beside.get("agreement")
+    if agreement is None:
         return {}
-    share = clustered_mean(scores.agreement, scores.clusters)
+    share = scores.mean(agreement)
     return {
         "top1_agreement": share.value,
         "top1_standard_error": share.standard_error,
+        "top1_ci95": mean_interval(scores.sums(agreement), scores.counts, scores.domains),
     }
 
 

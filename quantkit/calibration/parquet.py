@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantkit.calibration.record import FIELDS, Document, record_document
+from quantkit.calibration.record import DOMAINS, FIELDS, Document, record_document
 from quantkit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def parquet_documents(path: Path) -> Iterator[Document]:
     try:
         with parquet.ParquetFile(path, pre_buffer=False) as file:
             columns = [name for name in file.schema_arrow.names if name in FIELDS]
+            columns += [name for name in file.schema_arrow.names if columns and name in DOMAINS]
             if not columns:
                 record_document(dict.fromkeys(file.schema_arrow.names), str(path))
             _check_size(file.metadata, path)

@@ -1,16 +1,18 @@
 """Records of data sets as documents.
 
 A record holds `messages` (role, content), `conversations` (from, value), `prompt` and
-`completion`, or `text`; other fields are ignored.
+`completion`, `text` or `page`; `domain` (or `kind`) says what sort of text it is; other fields are
+ignored.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quantkit.core.errors import InputError
 
-FIELDS = ("messages", "conversations", "prompt", "completion", "text")
+FIELDS = ("messages", "conversations", "prompt", "completion", "text", "page")
+DOMAINS = ("domain", "kind")
 ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant"}
 
 
@@ -18,12 +20,14 @@ ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "as
 class Document:
     """One text, or one conversation as messages of `role` and `content`; never both.
 
-    `source` names file and line (or row) for messages to people.
+    `source` names file and line (or row) for messages to people; `domain` is empty where the record
+    does not say.
     """
 
     text: str | None
     messages: tuple[dict[str, str], ...] | None
     source: str
+    domain: str = ""
 
     def size(self) -> int:
         """Characters of the content."""
@@ -38,6 +42,11 @@ def record_document(record: Any, where: str) -> Document:
     """
     if not isinstance(record, Mapping):
         raise InputError(f"{where} is no record with fields", hint='{"text": "..."} on each line')
+    domain = next((record[key] for key in DOMAINS if isinstance(record.get(key), str)), "")
+    return replace(_document(record, where), domain=domain[:80])
+
+
+def _document(record: Mapping[str, Any], where: str) -> Document:
     if "messages" in record:
         return Document(None, _messages(record["messages"], "role", "content", where), where)
     if "conversations" in record:
@@ -46,8 +55,9 @@ def record_document(record: Any, where: str) -> Document:
         turns = (("user", record["prompt"]), ("assistant", record["completion"]))
         pair = tuple({"role": role, "content": _string(value, where)} for role, value in turns)
         return Document(None, pair, where)
-    if "text" in record:
-        return Document(_string(record["text"], where), None, where)
+    for field in ("text", "page"):
+        if field in record:
+            return Document(_string(record[field], where), None, where)
     raise InputError(
         f"{where} has no text",
         why=f"its fields are {', '.join(map(repr, list(record)[:8])) or 'none'}",

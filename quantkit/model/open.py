@@ -1,6 +1,7 @@
 """A model folder, plain or quantized, opened for running block by block."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 TOKENS_PER_BATCH = 2048
 """Tokens that go through a block at once; fixed, so that results do not depend on a setting."""
+HEAD_ROWS = 8192
+"""Rows of the output head that are widened to fp32 at once."""
 
 
 @dataclass(frozen=True)
@@ -135,15 +138,26 @@ class OpenModel:
                     linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
         return block
 
-    def enter(self, input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    def enter(self, *input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them."""
-        size = max(1, TOKENS_PER_BATCH // input_ids.shape[1])
-        batches = [{"input_ids": ids} for ids in torch.split(input_ids.to(self.device), size)]
+        batches = [
+            {"input_ids": ids}
+            for windows in input_ids
+            for ids in torch.split(
+                windows.to(self.device), max(1, TOKENS_PER_BATCH // windows.shape[1])
+            )
+        ]
         return embed(self.skeleton, self.load, batches)
 
-    def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
-        """The last block's output (windows, length, width), each block's weights read once."""
-        batches, calls = self.enter(input_ids)
+    def walk(
+        self, *input_ids: torch.Tensor, report: Report = silent
+    ) -> Iterator[list[torch.Tensor]]:
+        """After each block in turn, the batches of its output; one block's weights in memory.
+
+        Each of `input_ids` (windows, length) is batched by itself. It is the list that goes on to
+        the next block: what is put into it is computed with.
+        """
+        batches, calls = self.enter(*input_ids)
         count = len(self.skeleton.blocks)
         for index in range(count):
             block = self.load_block(index)
@@ -152,18 +166,40 @@ class OpenModel:
                     batches[i] = calls[i][index].run(block, hidden)
             drop(block)
             report(Progress("forward", index + 1, count, self.skeleton.block_name(index)))
+            yield batches
+
+    def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
+        """The last block's output (windows, length, width), each block's weights read once."""
+        batches: list[torch.Tensor] = []
+        for batches in self.walk(input_ids, report=report):  # noqa: B007 - the last are wanted
+            pass
         return torch.cat(batches)
 
     def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary)."""
+        """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary).
+
+        The product with the head is in fp32 whatever the model's dtype: logits rounded to bf16
+        move a KL by 2e-5 nats.
+        """
         module = self.skeleton.model.get_submodule(self.skeleton.head)
         self.load(self.skeleton.head, module)
+        if isinstance(module, nn.Linear) and self.dtype is not torch.float32:
+            module.forward = functools.partial(_wide_product, module)  # type: ignore[method-assign]  # of this one head
 
         def logits(rows: torch.Tensor) -> torch.Tensor:
             out = leave(self.skeleton, self.load, rows[:, None], head=module)
             return out.squeeze(1).float()
 
         return logits
+
+
+def _wide_product(head: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
+    """`head(rows)` in fp32, with a slice of the head's weights widened at a time."""
+    wide = rows.float()
+    parts = [wide @ part.float().T for part in torch.split(head.weight, HEAD_ROWS)]
+    logits = torch.cat(parts, dim=-1)
+    bias: torch.Tensor | None = head.bias
+    return logits if bias is None else logits + bias.float()
 
 
 def drop(block: nn.Module) -> None:

@@ -17,7 +17,7 @@ EVALUATION = {
         "median": 0.011,
         "p99": 0.32,
         "max": 4.6,
-        "noise_floor": 1e-9,
+        "floor_mean": 1e-9,
     },
     "top1_agreement": 0.93,
     "top1_standard_error": 0.002,

@@ -24,12 +24,12 @@ function difference(one, other) {
   const [a, b] = [builds.indexOf(one), builds.indexOf(other)];
   const [low, high] = [Math.min(a, b), Math.max(a, b)];
   const found = D.pairs[low * builds.length - low * (low + 1) / 2 + high - low - 1];
-  return found ? [a < b ? found[0] : -found[0], found[1]] : null;
+  return found ? [a < b ? found[0] : -found[0], found[1], found[2]] : null;
 }
 function better(one, other) {
   if (one === other || !one.kl || !other.kl) return false;
   const found = difference(one, other);
-  if (found) return found[0] < -found[1];
+  if (found) return found[2] === 1 && found[0] < 0;
   return one.kl.mean - other.kl.mean < -Z95 * Math.hypot(one.kl.error ?? 0, other.kl.error ?? 0);
 }
 function frontier() {

@@ -1,36 +1,45 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quantkit.cli.figures import evaluation_lines
-from quantkit.eval.metric import Figure
-from quantkit.eval.session import Evaluation
+from quantkit.eval.results import (
+    Divergence,
+    EvalResult,
+    Perplexity,
+    Protocol,
+    Subject,
+)
 
 Call = Callable[..., tuple[int, str, str]]
-FIGURES: dict[str, Figure] = {
-    "perplexity": {"value": 28.31234, "standard_error": 0.91},
-    "reference_perplexity": {"value": 27.7, "standard_error": 0.9},
-    "kl": {
-        "mean": 0.0912,
-        "standard_error": 0.0031,
-        "median": 0.04,
-        "p99": 0.7,
-        "max": 3.1,
-        "noise_floor": 1e-5,
-    },
-    "top1_agreement": 0.8712,
-}
+RESULT = EvalResult(
+    artifact=Subject(name="out"),
+    protocol=Protocol(
+        name="qk@1", text="smoke", tokens_sha256="t", windows=16, sequence_length=512
+    ),
+    tokens=8192,
+    perplexity=Perplexity(
+        value=28.31234, standard_error=0.91, log_ratio=0.0182, log_ratio_standard_error=0.0019
+    ),
+    kl=Divergence(
+        mean=0.0912, standard_error=0.0031, p99=0.7, p999=1.21, max=3.14, floor_mean=1e-5
+    ),
+    top1_agreement=0.8712,
+    top1_standard_error=0.004,
+    detectable={"kl_relative": 0.031, "log_ratio": 0.0053},
+)
 
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     seen: dict[str, Any] = {}
 
-    def evaluate(artifact: str, **arguments: Any) -> Evaluation:
+    def evaluate(artifact: str, **arguments: Any) -> EvalResult:
         seen.update(arguments, artifact=artifact)
-        return Evaluation(FIGURES, tokens=8176, windows=16, protocol={"stride": 512})
+        return RESULT
 
     monkeypatch.setattr("quantkit.api.evaluate", evaluate)
     return seen
@@ -39,7 +48,10 @@ def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_options_are_handed_on_and_figures_are_lines(
     quantkit: Call, called: dict[str, Any]
 ) -> None:
-    flags = "--reference ref --text t.txt --sequence-length 64 --windows 4 --trust-remote-code"
+    flags = (
+        "--reference ref --text t.txt --protocol wikitext2-2048 --sequence-length 64 --windows 4 "
+        "--save-reference kept --reference-form topk --trust-remote-code"
+    )
     code, out, _ = quantkit("eval", "out", *flags.split())
     assert code == 0
     del called["report"]
@@ -47,17 +59,19 @@ def test_options_are_handed_on_and_figures_are_lines(
         "artifact": "out",
         "reference": "ref",
         "text": "t.txt",
+        "protocol": "wikitext2-2048",
         "sequence_length": 64,
         "windows": 4,
+        "save_reference": Path("kept"),
+        "reference_form": "topk",
         "trust_remote_code": True,
     }
     assert out.splitlines() == [
-        "perplexity 28.31 +- 0.91, of the original 27.7",
-        "KL from the original 0.0912 +- 0.0031 nats per token "
-        "(median 0.04, p99 0.7, max 3.1, noise floor 1e-05)",
-        "same likeliest token 87.1 %",
-        "on 8176 tokens",
+        "KL     0.0912 +- 0.0031 nats   p99 0.7   p99.9 1.2   max 3.1   noise 1e-05",
+        "top-1  87.12 +- 0.40 %   PPL 28.31 +- 0.91   +1.84 +- 0.19 % of the original's",
+        "on 8192 tokens of smoke, protocol qk@1; can show: KL 3.1 %, PPL 0.53 %",
     ]
+    assert all(len(line) <= 80 for line in out.splitlines())
 
 
 def test_json_has_the_figures_that_scripts_read(quantkit: Call, called: dict[str, Any]) -> None:
@@ -65,15 +79,33 @@ def test_json_has_the_figures_that_scripts_read(quantkit: Call, called: dict[str
     found = json.loads(out)
     assert code == 0
     assert called["reference"] is None
-    assert found["perplexity"] == FIGURES["perplexity"]
+    assert (called["sequence_length"], called["windows"]) == (None, None)
+    assert EvalResult.model_validate(found) == RESULT
+    assert found["perplexity"]["value"] == 28.31234
     assert {"mean", "standard_error", "median", "p99", "max"} <= set(found["kl"])
-    assert found["top1_agreement"] == FIGURES["top1_agreement"]
-    assert (found["tokens"], found["protocol"]) == (8176, {"stride": 512})
+    assert found["top1_agreement"] == 0.8712
+    assert (found["tokens"], found["protocol"]["name"]) == (8192, "qk@1")
+
+
+def test_the_result_is_written_as_well(
+    quantkit: Call, called: dict[str, Any], tmp_path: Path
+) -> None:
+    assert called is not None
+    path = tmp_path / "eval.json"
+    for _ in range(2):  # the second time over the first
+        assert quantkit("eval", "out", "-o", str(path))[0] == 0
+        assert EvalResult.model_validate_json(path.read_bytes()) == RESULT
 
 
 def test_without_a_reference_there_is_only_perplexity() -> None:
     found = {"perplexity": {"value": 2.0, "standard_error": None}, "tokens": 3, "notes": ["a note"]}
-    assert evaluation_lines(found) == ["perplexity 2", "on 3 tokens", "a note"]
+    assert evaluation_lines(found) == ["PPL 2", "on 3 tokens", "a note"]
+
+
+def test_a_kl_in_the_noise_is_said_to_be_none() -> None:
+    kl = Divergence(mean=2e-5, floor_mean=1e-5)
+    lines = evaluation_lines(RESULT.model_copy(update={"kl": kl}).to_dict())
+    assert "not distinguishable from the reference: under three times its own noise" in lines
 
 
 def test_figures_that_are_no_measurement_are_called_so() -> None:

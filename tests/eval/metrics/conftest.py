@@ -4,17 +4,32 @@ import pytest
 import torch
 
 from quantkit.eval.metric import Scores
+from quantkit.eval.text import ScoredDocument
 
 
 @pytest.fixture
 def scores_of() -> Callable[..., Scores]:
-    """Scores with the given tensors, every window a cluster of its own."""
+    """Scores from tensors (documents, tokens), each row a document of one domain."""
 
-    def make(**tensors: torch.Tensor) -> Scores:
-        windows = len(next(iter(tensors.values()), torch.ones(4, 5)))
-        if "floor" in tensors:
-            windows = len(tensors["kl"])
-        nll = tensors.pop("nll", torch.ones(windows, 5))
-        return Scores(nll, tuple(range(windows)), **tensors)
+    def make(
+        nll: torch.Tensor | None = None,
+        floor: torch.Tensor | None = None,
+        domains: str = "",
+        **beside: torch.Tensor,
+    ) -> Scores:
+        shape = next((x.shape for x in (nll, *beside.values()) if x is not None), (4, 5))
+        documents, tokens = shape
+        if "kl" in beside and "confidence" not in beside:
+            beside["confidence"] = torch.full(shape, 0.4)
+        return Scores(
+            nll=(torch.ones(shape) if nll is None else nll).flatten(),
+            document=torch.arange(documents).repeat_interleave(tokens),
+            context=torch.arange(1, tokens + 1).repeat(documents),
+            documents=tuple(
+                ScoredDocument(f"{i}", domains[i] if domains else "text") for i in range(documents)
+            ),
+            beside={name: tensor.flatten() for name, tensor in beside.items()},
+            floor=floor,
+        )
 
     return make

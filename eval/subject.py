@@ -1,0 +1,57 @@
+"""What was measured: names, sizes and the hash of its bytes, without paths."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from quantkit.checkpoint.files import read_json, sha256
+from quantkit.checkpoint.reader import Checkpoint
+from quantkit.checkpoint.source import Source
+from quantkit.core.errors import QuantkitError
+from quantkit.core.manifest import FILE_NAME
+from quantkit.eval.results import Subject
+
+
+def describe(source: Source, checkpoint: Checkpoint) -> Subject:
+    """The model or artifact in a folder; of ours, the manifest says how it was made."""
+    folder = source.folder
+    shards = sorted({info.shard for info in checkpoint.names.values()})
+    manifest = _manifest(folder)
+    recipe = manifest.get("recipe") or {}
+    schemes = sorted({str(module.get("scheme")) for module in manifest.get("modules") or ()})
+    return Subject(
+        name=source.id or folder.resolve().name.removesuffix(".partial"),
+        revision=source.revision,
+        sha256=content_hash(checkpoint),
+        bytes=sum((folder / shard).stat().st_size for shard in shards),
+        bits_per_weight=manifest.get("bits_per_weight"),
+        method=recipe.get("method"),
+        scheme=", ".join(schemes) or None,
+        format=manifest.get("format") or _stated_format(checkpoint),
+    )
+
+
+def content_hash(checkpoint: Checkpoint) -> str:
+    """SHA-256 over config and shards by name and content: what the model computes depends on."""
+    digest = hashlib.sha256()
+    for name in sorted(checkpoint.fingerprints):
+        digest.update(f"{name}\0{sha256(checkpoint.folder / name)}\0".encode())
+    return digest.hexdigest()
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """The manifest that quantkit wrote; a file of that name that is none is nobody's fault here."""
+    if not (folder / FILE_NAME).is_file():
+        return {}
+    try:
+        found = read_json(folder / FILE_NAME)
+    except QuantkitError:
+        return {}
+    modules = found.get("modules", []) if isinstance(found, dict) else None
+    sound = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
+    return found if sound and isinstance(found.get("recipe"), dict) else {}
+
+
+def _stated_format(checkpoint: Checkpoint) -> str | None:
+    stated = checkpoint.config.get("quantization_config")
+    return str(stated.get("quant_method")) if isinstance(stated, dict) else None

@@ -1,0 +1,157 @@
+"""Models taken through a text block by block: one alone, or two side by side."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from quantkit.core.errors import RefusedError
+from quantkit.core.progress import Report, silent
+from quantkit.eval.scoring import Side, Span, self_divergence
+from quantkit.eval.text import EvaluationText
+from quantkit.model.open import TOKENS_PER_BATCH
+
+FLOOR_WINDOWS = 2
+BF16_ROUNDING = 2.0**-9
+"""Half a unit in the last place of bf16, as a fraction."""
+
+
+class ScoredModel(Protocol):
+    """A model that runs without being in memory, as `quantkit.model.open` gives it."""
+
+    @property
+    def config(self) -> Any:
+        """The transformers config."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the computation."""
+
+    def walk(
+        self, *input_ids: torch.Tensor, report: Report = silent
+    ) -> Iterator[list[torch.Tensor]]:
+        """After each block, its output in batches; what is put into the list is computed with."""
+
+    def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What follows the blocks: rows of their output (rows, width) to fp32 logits."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Blocks' outputs at the end, and how far two models had drifted apart after each block."""
+
+    side: Side
+    floor: torch.Tensor | None = None
+    errors: tuple[float, ...] = ()
+
+
+def walk(model: ScoredModel, text: EvaluationText, report: Report = silent) -> Walk:
+    """A model through all windows of the text."""
+    batches: list[torch.Tensor] = []
+    for batches in model.walk(text.inputs, report=report):  # noqa: B007 - the last are wanted
+        pass
+    return Walk(_side(model, batches, text))
+
+
+def walk_reference(model: ScoredModel, text: EvaluationText, report: Report = silent) -> Walk:
+    """As `walk`, with the noise floor: the first windows go through once more in other forms.
+
+    An eighth shorter, which exact arithmetic would not notice, so that what differs is the rounding
+    of other matrix shapes; and, unless the model computes in fp32, with noise of the size of bf16's
+    rounding after each block, which is what other kernels amount to. The larger one is the floor.
+    """
+    steps = _with_noise(model, text, report)
+    batches: list[torch.Tensor] = []
+    for batches in steps:  # noqa: B007 - the last are wanted
+        pass
+    return _finish(model, batches, text)
+
+
+def walk_together(
+    model: ScoredModel, reference: ScoredModel, text: EvaluationText, report: Report = silent
+) -> tuple[Walk, Walk]:
+    """Both through the text in lock step; the model's `errors` are ||h_q - h_p||^2 / ||h_p||^2.
+
+    Each block of either is read once, and two blocks are in memory at a time.
+    """
+    errors = []
+    own: list[torch.Tensor] = []
+    theirs: list[torch.Tensor] = []
+    steps = zip(
+        model.walk(text.inputs, report=report), _with_noise(reference, text, silent), strict=True
+    )
+    for own, theirs in steps:
+        errors.append(_relative_error(own, theirs))
+    return Walk(_side(model, own, text), errors=tuple(errors)), _finish(reference, theirs, text)
+
+
+def depth(model: ScoredModel) -> int:
+    """The number of blocks that the config states."""
+    return int(model.config.get_text_config().num_hidden_layers)
+
+
+def _with_noise(
+    model: ScoredModel, text: EvaluationText, report: Report
+) -> Iterator[list[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    probes = _probes(model, text)
+    for batches in model.walk(text.inputs, *probes, report=report):
+        if len(probes) > 1:
+            noise = torch.rand(batches[-1].shape, generator=generator) * 2 - 1
+            wide = batches[-1].float() * (1 + BF16_ROUNDING * noise.to(batches[-1].device))
+            batches[-1] = wide.to(batches[-1].dtype)
+        yield batches
+
+
+def _probes(model: ScoredModel, text: EvaluationText) -> list[torch.Tensor]:
+    """The first windows in the forms that the floor is measured with, one batch each."""
+    length = text.inputs.shape[1]
+    shorter = text.inputs[:FLOOR_WINDOWS, : max(1, length - length // 8 - 1)]
+    # Long windows are batches of one: only the first then belongs to the last batch.
+    shorter = shorter[:1] if 2 * length > TOKENS_PER_BATCH else shorter
+    noisy = [] if model.dtype is torch.float32 else [text.inputs[: len(shorter)]]
+    return [shorter, *noisy]
+
+
+def _finish(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText) -> Walk:
+    """The side of the whole text, and the larger of the floors that the probes show."""
+    probes = _probes(model, text)
+    count = len(batches) - len(probes)
+    side = _side(model, batches[:count], text)
+    floors = []
+    for probe in batches[count:]:
+        again = Side(_rows([probe]), side.head, side.vocabulary)
+        spans = [_within(span, probe.shape[1]) for span in text.spans[: len(probe)]]
+        floors.append(self_divergence(side, again, spans))
+    floors = [floor for floor in floors if len(floor)]
+    return Walk(side, max(floors, key=lambda floor: float(floor.mean()), default=None))
+
+
+def _within(span: Span, length: int) -> Span:
+    return min(span[0], length), min(span[1], length)
+
+
+def _side(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText) -> Side:
+    rows = int(model.config.get_text_config().vocab_size)
+    if rows < text.vocabulary:
+        raise RefusedError(
+            f"the model predicts {rows:,} tokens and its tokenizer knows {text.vocabulary:,}",
+            why="some tokens of a text could have no probability",
+            hint="the tokenizer that belongs to the model",
+        )
+    return Side(_rows(batches), model.head(), text.vocabulary)
+
+
+def _rows(batches: list[torch.Tensor]) -> Callable[[int, slice], torch.Tensor]:
+    size = len(batches[0])
+    return lambda window, positions: batches[window // size][window % size, positions]
+
+
+def _relative_error(own: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+    """Over the batches that both have; the reference's last ones are its probes."""
+    distance = norm = 0.0
+    for q, p in zip(own, theirs, strict=False):
+        distance += float((q.float() - p.float()).square().sum())
+        norm += float(p.float().square().sum())
+    return distance / norm if norm else 0.0
