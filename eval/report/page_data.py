@@ -118,7 +118,7 @@ def _kl(build: Build) -> dict[str, Any]:
         "error": _short(kl.standard_error),
         "half": _short(build.kl_half_width),
         "ci": [_short(end) for end in kl.ci95] if kl.ci95 else None,
-        "domains": [[name, _short(value)] for name, value in kl.by_domain.items()],
+        "domains": [[name, _short(v)] for name, v in kl.by_domain.items() if v is not None],
     }
 
 
