@@ -211,7 +211,7 @@ def _slower(study: Study) -> list[str]:
         if worst:
             ratio, label = min(worst)
             some = f"{len(worst)} of {sum(1 for b in study.builds if b.measured)} builds {verb}"
-            told.append(f"{some} slower than the original somewhere: {label} at {_times(ratio)}.")
+            told.append(f"{some} slower than the original somewhere, {label} at {_times(ratio)}.")
     return told
 
 

@@ -20,7 +20,7 @@ function frontierChart() {
     x: { axis: null, type: "log", domain: x },
     y: { axis: null, type: "log", domain: y },
     marks: [
-      over !== null && over < x[1] ? Plot.rect([0], { x1: Math.max(over, x[0]), x2: x[1], y1: y[0], y2: y[1], fill: "var(--bad-soft)", fillOpacity: 0.6 }) : null,
+      over !== null && over < x[1] ? Plot.rect([0], { x1: Math.max(over, x[0]), x2: x[1], y1: y[0], y2: y[1], fill: "var(--bad-soft)", fillOpacity: 0.45 }) : null,
       D.noise && D.noise > y[0] ? Plot.rect([0], { x1: x[0], x2: x[1], y1: y[0], y2: Math.min(D.noise, y[1]), fill: "var(--sunk)" }) : null,
       gridY(yTicks), logAxis(Plot.axisX, xTicks), logAxis(Plot.axisY, yTicks),
       visible ? Plot.ruleX([over], { stroke: "var(--bad)", strokeDasharray: "4 3" }) : null,

@@ -121,6 +121,7 @@ function showRows() {
   for (const [section, tables] of Object.entries(OWN_ROWS)) {
     const rows = tables.flatMap((each) => $$(`${each} tbody tr`));
     if (!rows.length) continue;
+    tables.forEach((each) => $(each)?.classList.add("one"));
     const present = new Set(rows.map((row) => row.dataset.b));
     const build = shown(section, (each) => present.has(String(each.index)));
     rows.forEach((row) => { row.hidden = build && row.dataset.b !== String(build.index); });
