@@ -21,7 +21,7 @@ PYTEST := PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 $(BIN)/pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit engines wheel fmt clean
+.PHONY: help demo test lint types unit engines browser wheel vendor fmt clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -29,7 +29,7 @@ help: ## show this list
 demo: $(INSTALLED) ## install, then quantize the embedded model with every method (no network, no GPU)
 	$(BIN)/quantkit demo
 
-test: lint types engines $(TESTABLE) ## all checks and all tests, engines included: what CI runs
+test: lint types engines browser $(TESTABLE) ## all checks and all tests, engines included: what CI runs
 	$(PYTEST) -n 2
 
 lint: $(TESTABLE) ## style, imports between the layers
@@ -44,6 +44,17 @@ unit: $(TESTABLE) ## the tests without the engines
 	$(PYTEST) -n 2 --ignore=tests/engines
 
 engines: $(ENGINES) ## environments of the inference engines, one each under .engines/
+
+# Without rights to install one, the tests of the page skip and say so.
+browser: ## Debian's chromium, where there is none
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+	  || command -v google-chrome >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	       && apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core; } \
+	  || echo 'no chromium: the tests of the report page are skipped; try: apt-get install chromium' >&2
+
+vendor: ## fetch the chart libraries of the report page again and compare them (needs npm)
+	$(PYTHON) tools/vendor.py
 
 wheel: $(TESTABLE) ## build the wheel into dist/
 	rm -rf build dist

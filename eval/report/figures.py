@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal
 from math import floor, isfinite, log10
+from unicodedata import category
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 MINUS = "\u2212"
@@ -62,6 +63,5 @@ def duration(seconds: float) -> str:
 
 def visible(text: str) -> str:
     """The text on one line, with control and direction characters shown as escapes."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text.strip()
-    )
+    plain = "".join(" " if category(c) == "Zs" else c for c in text.strip())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)

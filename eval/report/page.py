@@ -72,7 +72,7 @@ def _choices(study: Study, load: Load) -> list[tuple[str, str, list[tuple[str, s
     steps = limits(min(sizes), max(sizes)) if sizes else []
     steps = sorted({*steps, *([load.limit_bytes] if load.limit_bytes else [])})
     limited = [(str(step), size_label(step)) for step in steps]
-    memory = "Memory" if study.kv_bytes_per_token else "Disk space"
+    memory = "Memory" if study.kv_bytes_per_token else "Size at most"
     found = [("limit", memory, str(load.limit_bytes or ""), [("", "no limit"), *limited])]
     if study.kv_bytes_per_token:
         contexts = sorted({*CONTEXTS, load.context_tokens})

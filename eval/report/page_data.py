@@ -5,6 +5,7 @@ from typing import Any
 
 from quantkit.eval.report.columns import local_speed
 from quantkit.eval.report.figures import unit_of
+from quantkit.eval.report.paired import Difference
 from quantkit.eval.report.study import WEIGHT_PARTS, Build, Load, Study
 from quantkit.eval.report.verdict import task_clause
 from quantkit.eval.results import EngineSpeed, LocalSpeed
@@ -69,11 +70,7 @@ def page_data(study: Study, load: Load) -> dict[str, Any]:
         "reference": 0 if study.reference else None,
         "moduleColumns": _module_columns(study),
         "builds": [_build(build, marks, study) for build in study.everything],
-        "pairs": [
-            [_short(found[a, b].mean), _short(found[a, b].half_width)] if (a, b) in found else None
-            for a in range(count)
-            for b in range(a + 1, count)
-        ],
+        "pairs": [_pair(found.get((a, b))) for a in range(count) for b in range(a + 1, count)],
     }
 
 
@@ -121,7 +118,7 @@ def _kl(build: Build) -> dict[str, Any]:
         "error": _short(kl.standard_error),
         "half": _short(build.kl_half_width),
         "ci": [_short(end) for end in kl.ci95] if kl.ci95 else None,
-        "domains": [[name, _short(value)] for name, value in kl.by_domain.items()],
+        "domains": [[name, _short(v)] for name, v in kl.by_domain.items() if v is not None],
     }
 
 
@@ -148,6 +145,12 @@ def _engine(cell: EngineSpeed) -> dict[str, Any]:
 def _module_columns(study: Study) -> list[str]:
     found = (b.measured.modules.columns for b in study.builds if b.measured)
     return next((columns for columns in found if columns), [])
+
+
+def _pair(found: Difference | None) -> list[float | int | None] | None:
+    if found is None:
+        return None
+    return [_short(found.mean, 3), _short(found.half_width, 3), int(found.real)]
 
 
 def _short(value: float | None, digits: int = DIGITS) -> float | None:

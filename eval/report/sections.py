@@ -1,6 +1,7 @@
 """Tables and sentences of the page's sections; a section without figures is empty and left out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -15,7 +16,14 @@ from quantkit.eval.report.figures import (
     visible,
 )
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.results import GateOutcome, LocalSpeed, Memory
+from quantkit.eval.results import (
+    CONFIDENCES,
+    CONTEXTS,
+    Divergence,
+    GateOutcome,
+    LocalSpeed,
+    Memory,
+)
 
 WORST = 3
 BINS = 7
@@ -29,7 +37,7 @@ def sections(study: Study) -> dict[str, Any]:
         "has_blocks": any(b.result and b.result.memory.blocks for b in study.everything),
         "plans": _plans(study),
         "has_tail": any(build.kl and build.kl.p99 is not None for build in study.builds),
-        "domains": _domains(study),
+        "heats": _heats(study),
         "tasks": _tasks(study),
         "local": _local(study),
         "engine": _engine(study),
@@ -64,21 +72,59 @@ def _plans(study: Study) -> list[tuple[Build, list[str]]]:
     return rows
 
 
-def _domains(study: Study) -> dict[str, Any]:
-    """KL by domain: names, and for each build text and shade of each."""
-    names = list(dict.fromkeys(name for b in study.builds if b.kl for name in b.kl.by_domain))
-    known = [v for b in study.builds if b.kl for v in b.kl.by_domain.values() if v]
-    if len(names) < 2 or not known:
-        return {"names": [], "rows": []}
-    low, span = log(min(known)), max(log(max(known)) - log(min(known)), 1e-9)
+@dataclass(frozen=True)
+class Heat:
+    """KL by something, a row a build: text and shade (0 to 6, one scale for the table)."""
+
+    title: str
+    names: list[str]
+    rows: list[tuple[Build, list[tuple[str, int | None]]]]
+
+
+def _heats(study: Study) -> list[Heat]:
+    """KL by domain, by how sure the original is, and by how much context there is."""
+    domains = list(dict.fromkeys(name for b in study.builds if b.kl for name in b.kl.by_domain))
+    return [
+        heat
+        for heat in (
+            _heat("domain", domains, study, lambda kl: [kl.by_domain.get(d) for d in domains]),
+            _heat(
+                "the original's confidence",
+                [f"{100 * low:g}\u00a0% up" for low in CONFIDENCES],
+                study,
+                lambda kl: kl.by_confidence,
+            ),
+            _heat(
+                "tokens of context",
+                [f"over {low}" for low in CONTEXTS],
+                study,
+                lambda kl: kl.by_context,
+            ),
+        )
+        if heat is not None
+    ]
+
+
+def _heat(
+    what: str, names: list[str], study: Study, of: Callable[[Divergence], list[float | None]]
+) -> Heat | None:
+    found = [(b, of(b.kl)[: len(names)]) for b in study.builds if b.kl]
+    filled = [
+        i for i in range(len(names)) if any(len(v) > i and v[i] is not None for _, v in found)
+    ]
+    known = [value for _, values in found for value in values if value is not None and value > 0]
+    if len(filled) < 2 or not known:
+        return None
+    low = log(min(known))
+    span = max(log(max(known)) - low, 1e-9)
 
     def cell(value: float | None) -> tuple[str, int | None]:
         if value is None or value <= 0:
             return ("" if value is None else "0", None)
         return significant(value, 2), min(BINS - 1, int(BINS * (log(value) - low) / span))
 
-    rows = [(b, [cell(b.kl.by_domain.get(name)) for name in names]) for b in study.builds if b.kl]
-    return {"names": [visible(name) for name in names], "rows": rows}
+    rows = [(b, [cell(v[i] if len(v) > i else None) for i in filled]) for b, v in found]
+    return Heat(f"Mean KL by {what}", [visible(names[i]) for i in filled], rows)
 
 
 def _tasks(study: Study) -> list[tuple[int, Build, list[str]]]:
@@ -165,7 +211,7 @@ def _slower(study: Study) -> list[str]:
         if worst:
             ratio, label = min(worst)
             some = f"{len(worst)} of {sum(1 for b in study.builds if b.measured)} builds {verb}"
-            told.append(f"{some} slower than the original somewhere: {label} at {_times(ratio)}.")
+            told.append(f"{some} slower than the original somewhere, {label} at {_times(ratio)}.")
     return told
 
 

@@ -1,7 +1,7 @@
 """What a report is about: a model, the original beside its builds, all measured alike."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import hypot
 from typing import Any, Literal
@@ -160,7 +160,7 @@ class Study:
             return False
         found = self.difference(one, other)
         if found is not None:
-            return found.mean < -found.half_width
+            return found.real and found.mean < 0
         spread = hypot(one.kl.standard_error or 0.0, other.kl.standard_error or 0.0)
         return one.kl.mean - other.kl.mean < -Z95 * spread
 
@@ -170,4 +170,4 @@ class Study:
         found = self.differences.get((min(a, b), max(a, b)))
         if found is None or a < b:
             return found
-        return Difference(-found.mean, found.half_width)
+        return replace(found, mean=-found.mean)

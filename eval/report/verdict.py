@@ -40,8 +40,8 @@ def choose(study: Study, load: Load) -> Choice:
     if not compared:
         return Choice(None, Statement("Nothing to compare.", "No build has a KL measured."))
     if original and load.usable_bytes and study.fits(original, load):
-        needs = words.size(original)
-        tail = f"It needs {needs} and fits, so quantization would only buy speed."
+        size = f"{words.needs} {words.size(original)}"
+        tail = f"It {size} and fits, so quantization would only buy speed."
         return Choice(original, Statement("Keep the original.", tail))
     good = [build for build in compared if meets(build, load)]
     if not good:
@@ -125,6 +125,10 @@ class _Words:
     study: Study
     load: Load
 
+    @property
+    def needs(self) -> str:
+        return "needs" if self.load.axis == "memory" else "takes"
+
     def bytes(self, count: float) -> str:
         name, factor = unit_of([build.disk_bytes for build in self.study.everything])
         return f"{significant(count / factor)}\u00a0{name}"
@@ -135,8 +139,8 @@ class _Words:
     def about(self, build: Build) -> Statement:
         result = build.measured
         known = self.study.size_at(build, self.load) is not None
-        verb = "needs" if self.load.usable_bytes is None else "fits in"
-        facts = [f"{verb} {self.size(build)}"] if known else []
+        fits = self.load.axis == "memory" and self.load.usable_bytes is not None
+        facts = [f"{'fits in' if fits else self.needs} {self.size(build)}"] if known else []
         if result and result.top1_agreement is not None:
             share = percent(result.top1_agreement)
             facts.append(f"keeps the top token on {share} of positions")
@@ -149,7 +153,7 @@ class _Words:
         smallest = min(good, key=lambda build: self.study.size_at(build, self.load) or inf)
         usable = self.bytes(self.load.usable_bytes or 0)
         text = (
-            f"The smallest one that meets the limits, {smallest.label}, needs "
+            f"The smallest one that meets the limits, {smallest.label}, {self.needs} "
             f"{self.size(smallest)} of {usable} usable."
         )
         room = self.study.longest_context(smallest, self.load)
@@ -183,7 +187,7 @@ class _Words:
             told.append(
                 Statement(
                     f"Better: {build.label}",
-                    f"has KL {significant(_kl(build))} and needs "
+                    f"has KL {significant(_kl(build))} and {self.needs} "
                     f"{self.bytes(sized[build.key] - own)} more"
                     + (f", {self.bytes(over)} over the limit." if over > 0 else "."),
                 )

@@ -73,7 +73,7 @@ def show(browser: Browser) -> Iterator[Open]:
         opened.page.on("dialog", lambda dialog: opened.messages.append(dialog.message))
         opened.page.goto(path.as_uri())
         if script:
-            opened.page.wait_for_selector("html[data-ready]")
+            opened.page.wait_for_selector("html[data-drawn]")
         return opened
 
     yield call
@@ -86,6 +86,14 @@ def report(tmp_path_factory: pytest.TempPathFactory, generated: Any) -> Path:
     """The page of nine recipes with everything measured."""
     folder = tmp_path_factory.mktemp("sweep")
     generated.write_sweep(folder, count=9)
+    return write_report([folder], folder / "report.html").output
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory, generated: Any) -> Path:
+    """The page of three recipes with everything measured: every kind of element, few of each."""
+    folder = tmp_path_factory.mktemp("small")
+    generated.write_sweep(folder, count=3, layers=4)
     return write_report([folder], folder / "report.html").output
 
 

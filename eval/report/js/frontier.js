@@ -20,7 +20,7 @@ function frontierChart() {
     x: { axis: null, type: "log", domain: x },
     y: { axis: null, type: "log", domain: y },
     marks: [
-      over !== null && over < x[1] ? Plot.rect([0], { x1: Math.max(over, x[0]), x2: x[1], y1: y[0], y2: y[1], fill: "var(--bad-soft)", fillOpacity: 0.6 }) : null,
+      over !== null && over < x[1] ? Plot.rect([0], { x1: Math.max(over, x[0]), x2: x[1], y1: y[0], y2: y[1], fill: "var(--bad-soft)", fillOpacity: 0.45 }) : null,
       D.noise && D.noise > y[0] ? Plot.rect([0], { x1: x[0], x2: x[1], y1: y[0], y2: Math.min(D.noise, y[1]), fill: "var(--sunk)" }) : null,
       gridY(yTicks), logAxis(Plot.axisX, xTicks), logAxis(Plot.axisY, yTicks),
       visible ? Plot.ruleX([over], { stroke: "var(--bad)", strokeDasharray: "4 3" }) : null,
@@ -56,7 +56,7 @@ function frontierChart() {
   mount("c-frontier", svg, "KL from the original against size, one mark a build", "dot", (i) => tooltip(points[i]));
   legend(points);
   const others = front.length < points.length ? " Each of the others has a rival at most 1 % larger that is better beyond chance." : "";
-  const whole = known.length ? ` The original needs ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${limitText()} hold.`}` : "";
+  const whole = known.length ? ` The original ${needs()} ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${limitText()} hold.`}` : "";
   $("#frontier-lede").replaceChildren(el("strong", {}, `${front.length} of ${points.length} builds are on the frontier.`), others + whole);
 }
 const range = (build) => build.kl.domains.length > 1 ? d3.extent(build.kl.domains, (d) => d[1]) : [];

@@ -13,7 +13,7 @@ function showTip(node, { title, facts = [], code }) {
 const hideTip = () => tip.classList.remove("on");
 
 // One stop of the Tab key per chart; arrows go from mark to mark, Enter selects, Escape closes.
-function walk(chart, marks) {
+function walk(marks) {
   const goTo = (index) => {
     marks.forEach((mark, i) => mark.node.setAttribute("tabindex", i === index ? "0" : "-1"));
     marks[index].node.focus();
@@ -34,10 +34,8 @@ function walk(chart, marks) {
       if (step) goTo((index + step + marks.length) % marks.length);
       else if (event.key === "Home") goTo(0);
       else if (event.key === "End") goTo(marks.length - 1);
-      else if (event.key === "Enter" && build) {
-        select(build);
-        $$("[role=img]", chart)[index]?.focus();
-      } else if (event.key === "Escape") hideTip();
+      else if (event.key === "Enter" && build) select(build);
+      else if (event.key === "Escape") hideTip();
       else return;
       event.preventDefault();
     });
@@ -52,11 +50,13 @@ function mount(id, svg, label, group, marks) {
   $$("g[aria-label]", svg).forEach((each) => each.removeAttribute("aria-label"));
   svg.setAttribute("role", "group");
   svg.setAttribute("aria-label", label);
-  walk(chart, found);
+  walk(found);
   $$(":scope > g, :scope > text, :scope > line", svg).forEach((each) => {
     if (!$("[role=img]", each)) each.setAttribute("aria-hidden", "true");
   });
+  const focused = $$("[role=img]", chart).indexOf(document.activeElement);
   chart.replaceChildren(svg);
+  if (focused >= 0) $$("[role=img]", chart)[focused]?.focus();
   return svg;
 }
 

@@ -121,6 +121,7 @@ function showRows() {
   for (const [section, tables] of Object.entries(OWN_ROWS)) {
     const rows = tables.flatMap((each) => $$(`${each} tbody tr`));
     if (!rows.length) continue;
+    tables.forEach((each) => $(each)?.classList.add("one"));
     const present = new Set(rows.map((row) => row.dataset.b));
     const build = shown(section, (each) => present.has(String(each.index)));
     rows.forEach((row) => { row.hidden = build && row.dataset.b !== String(build.index); });
@@ -140,7 +141,19 @@ function render() {
   frontierChart();
   draw();
 }
-function draw() { [partsChart, blocksChart, tailChart, localChart, engineCharts, modulesChart].forEach((chart) => chart()); }
+// The charts further down are drawn one by one when the browser has nothing better to do.
+const idle = window.requestIdleCallback ?? setTimeout;
+let waiting = [];
+function draw() {
+  const begun = waiting.length > 0;
+  waiting = [partsChart, blocksChart, tailChart, localChart, engineCharts, modulesChart];
+  if (!begun) idle(drawNext);
+}
+function drawNext() {
+  waiting.shift()?.();
+  if (waiting.length) idle(drawNext);
+  else root.dataset.drawn = "1";
+}
 
 function theme(name) {
   if (name === "auto") delete root.dataset.theme; else root.dataset.theme = name;
@@ -176,6 +189,7 @@ $$("[data-copy]").forEach((button) => button.addEventListener("click", async () 
 }));
 $("#more-commands")?.addEventListener("click", () => { S.allCommands = true; showRows(); });
 addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+addEventListener("beforeprint", () => { while (waiting.length) waiting.shift()(); });
 addEventListener("scroll", hideTip, { passive: true });
 let lastWidth = innerWidth, timer = 0;
 addEventListener("resize", () => {

@@ -24,7 +24,7 @@ function partsChart() {
     marks: [
       gridX(),
       Plot.barX(cells, { x1: "from", x2: "to", y: (c) => c.build.index, fill: (c) => shade(c.name), stroke: "var(--surface)", strokeWidth: 0.6 }),
-      Plot.text(rows, { x: (b) => totals.get(b), y: "index", text: (b) => significant(totals.get(b)), dx: 5, textAnchor: "start", fontWeight: (b) => 600 }),
+      Plot.text(rows, { x: (b) => totals.get(b), y: "index", text: (b) => significant(totals.get(b)), dx: 5, textAnchor: "start", stroke: "var(--surface)", strokeWidth: 3, fill: "var(--text)" }),
       over !== null && over < most ? Plot.ruleX([over], { stroke: "var(--bad)", strokeDasharray: "4 3" }) : null,
     ],
   });
@@ -95,7 +95,7 @@ function localChart() {
   const cells = builds.flatMap((build) => (build.local ?? []).flatMap((cell) => ["decode", "prefill"].filter((phase) => cell[phase]).map((phase) => ({ build, phase, value: cell[phase], ...cell }))));
   if (!cells.length) { $("#c-local").closest(".card").hidden = true; return; }
   const rows = [...new Set(cells.map((cell) => cell.build))], width = widthOf("c-local");
-  const [low, high] = d3.extent(cells, (c) => c.value), x = [Math.min(low, 1) / 1.15, Math.max(high, 1) * 1.15], ticks = logTicks(...x, 5);
+  const [low, high] = d3.extent(cells, (c) => c.value), x = [Math.min(low, 1) / 1.15, Math.max(high, 1) * 1.15], ticks = logTicks(...x, width < 380 ? 3 : 5);
   const svg = plot({
     width, ...rowsOf(rows, width), marginRight: 14, marginTop: 8, marginBottom: 26, x: { axis: null, type: "log", domain: x },
     marks: [gridX(ticks), logAxis(Plot.axisX, ticks, (t) => `${tickText(t)}\u00d7`), Plot.ruleX([1], { stroke: "var(--text)", strokeWidth: 1.2 }),

@@ -24,12 +24,12 @@ function difference(one, other) {
   const [a, b] = [builds.indexOf(one), builds.indexOf(other)];
   const [low, high] = [Math.min(a, b), Math.max(a, b)];
   const found = D.pairs[low * builds.length - low * (low + 1) / 2 + high - low - 1];
-  return found ? [a < b ? found[0] : -found[0], found[1]] : null;
+  return found ? [a < b ? found[0] : -found[0], found[1], found[2]] : null;
 }
 function better(one, other) {
   if (one === other || !one.kl || !other.kl) return false;
   const found = difference(one, other);
-  if (found) return found[0] < -found[1];
+  if (found) return found[2] === 1 && found[0] < 0;
   return one.kl.mean - other.kl.mean < -Z95 * Math.hypot(one.kl.error ?? 0, other.kl.error ?? 0);
 }
 function frontier() {
@@ -42,12 +42,13 @@ function frontier() {
 const least = (items, of) => items.reduce((a, b) => of(b) < of(a) ? b : a);
 const size = (build) => sizeOf(build) ?? Infinity;
 const kl = (build) => build.kl.mean;
+const needs = () => S.axis === "memory" ? "needs" : "takes";
 const say = (name, text) => ({ name, text });
 
 function choose() {
   if (!compared.length) return { pick: null, verdict: say("Nothing to compare.", "No build has a KL measured."), others: [] };
   if (reference && usable() && sizeOf(reference) !== null && fits(reference)) {
-    const tail = `It needs ${bytes(sizeOf(reference))} and fits, so quantization would only buy speed.`;
+    const tail = `It ${needs()} ${bytes(sizeOf(reference))} and fits, so quantization would only buy speed.`;
     return { pick: reference, verdict: say("Keep the original.", tail), others: [] };
   }
   const good = compared.filter(meets);
@@ -64,7 +65,7 @@ function choose() {
   return { pick, verdict: about(pick), others: neighbours(pick, good) };
 }
 function about(build) {
-  const verb = usable() === null || !fits(build) ? "needs" : "fits in";
+  const verb = usable() === null || !fits(build) || S.axis === "disk" ? needs() : "fits in";
   const facts = sizeOf(build) === null ? [] : [`${verb} ${bytes(sizeOf(build))}`];
   if (build.top1 !== null && build.top1 !== undefined) facts.push(`keeps the top token on ${percent(build.top1)} of positions`);
   else if (build.kl) facts.push(`has KL ${significant(kl(build))}`);
@@ -72,7 +73,7 @@ function about(build) {
 }
 function noneFits(good) {
   const smallest = least(good, size);
-  let text = `The smallest one that meets the limits, ${smallest.label}, needs ${bytes(sizeOf(smallest) ?? 0)} of ${bytes(usable())} usable.`;
+  let text = `The smallest one that meets the limits, ${smallest.label}, ${needs()} ${bytes(sizeOf(smallest) ?? 0)} of ${bytes(usable())} usable.`;
   const room = longestContext(smallest);
   if (room !== null && room >= 256) text += ` It fits with at most ${room} tokens of context.`;
   return say("No build fits.", text);
@@ -88,7 +89,7 @@ function neighbours(pick, good) {
   const finer = compared.filter((build) => size(build) > own && size(build) < Infinity && better(build, pick));
   if (finer.length) {
     const build = least(finer, size), over = size(build) - (usable() ?? Infinity);
-    told.push(say(`Better: ${build.label}`, `has KL ${significant(kl(build))} and needs ${bytes(size(build) - own)} more${over > 0 ? `, ${bytes(over)} over the limit.` : "."}`));
+    told.push(say(`Better: ${build.label}`, `has KL ${significant(kl(build))} and ${needs()} ${bytes(size(build) - own)} more${over > 0 ? `, ${bytes(over)} over the limit.` : "."}`));
   }
   return told;
 }

@@ -61,7 +61,7 @@ def eval_result(
     sums = _documents(draw, documents, mean)
     total = sum(sums.n)
     average = sum(sums.sum_kl_nats) / total
-    by_domain = {
+    by_domain: dict[str, float | None] = {
         domain: sum(k for k, d in zip(sums.sum_kl_nats, sums.domain, strict=True) if d == domain)
         / sum(n for n, d in zip(sums.n, sums.domain, strict=True) if d == domain)
         for domain in DOMAINS
@@ -94,6 +94,8 @@ def eval_result(
             max=3 + 10 * average,
             floor_mean=0.0004,
             by_domain=by_domain,
+            by_confidence=[2.2 * average, 1.8 * average, 1.3 * average, 0.7 * average, average / 9],
+            by_context=[3 * average, 2 * average, 1.4 * average, 1.1 * average, average, average],
         ),
         top1_agreement=1 - 0.4 * average**0.5,
         top1_ci95=(0.99 - 0.4 * average**0.5, 1.0),
@@ -128,6 +130,7 @@ def write_sweep(
     count: int = 8,
     parts: Sequence[str] = PARTS,
     documents: int = 60,
+    layers: int = 32,
     rename: dict[int, str] | None = None,
     workload: dict[str, Any] | None = None,
 ) -> Path:
@@ -138,7 +141,7 @@ def write_sweep(
         turn = index // len(FAMILIES)
         name = (rename or {}).get(index) or (f"{name} v{turn + 1}" if turn else name)
         width, distance = bits * (1 + 0.03 * turn), mean * 0.93**turn
-        found = eval_result(index + 1, name, width, distance, parts, documents)
+        found = eval_result(index + 1, name, width, distance, parts, documents, layers)
         results.append((f"r{index}", name, family, found))
     runs = [_run(folder, *each) for each in results]
     why = "engine vllm refuses this scheme; try: --set engines=[transformers]"
