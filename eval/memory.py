@@ -73,12 +73,12 @@ def _tensors(module: nn.Module) -> Iterator[tuple[torch.Tensor, bool]]:
     seen: set[int] = set()
     for part in module.modules():
         quantized = isinstance(part, QuantizedLinear)
-        for tensor in part.parameters(recurse=False):
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield tensor, False
-        for tensor in part.buffers(recurse=False):
-            yield tensor, quantized
+        for parameter in part.parameters(recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter, False
+        for buffer in part.buffers(recurse=False):
+            yield buffer, quantized
 
 
 @contextmanager

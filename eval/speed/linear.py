@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -61,27 +62,29 @@ def choose_kernel(
         RefusedError: no kernel can.
     """
     device = qtensor.codes.device
-    job = Job(qtensor.scheme, *qtensor.codes.shape, dtype, device.type)
+    out_features, in_features = qtensor.codes.shape
+    job = Job(qtensor.scheme, out_features, in_features, dtype, device.type)
     candidates = fitting(job)
     if len(candidates) == 1:
         return candidates[0]
     prefill = torch.randn(load.prefill_rows, job.in_features, device=device).to(dtype)
     decode = prefill[: load.decode_rows].contiguous()
 
-    def seconds(kernel: Kernel) -> float:
+    best, least = candidates[0], float("inf")
+    for kernel in candidates:
         parts = kernel.pack(qtensor, dtype)
-        step = _least_seconds(lambda: kernel.multiply(decode, parts), 2 * TRIALS)
-        return load.decode_steps * step + _least_seconds(
-            lambda: kernel.multiply(prefill, parts), TRIALS
-        )
+        seconds = load.decode_steps * _least_seconds(partial(kernel.multiply, decode, parts))
+        if seconds < least:
+            seconds += _least_seconds(partial(kernel.multiply, prefill, parts))
+        if seconds < least:
+            best, least = kernel, seconds
+    return best
 
-    return min(candidates, key=seconds)
 
-
-def _least_seconds(work: Callable[[], torch.Tensor], trials: int) -> float:
+def _least_seconds(work: Callable[[], torch.Tensor]) -> float:
     """The shortest of some runs: what the kernel takes when nothing else runs."""
     found = []
-    for _ in range(trials + 1):
+    for _ in range(TRIALS + 1):
         started = perf_counter()
         if work().is_cuda:
             torch.cuda.synchronize()

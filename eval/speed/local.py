@@ -1,7 +1,7 @@
 """The quantized computation of an artifact, timed in this process beside the original's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -14,18 +14,18 @@ from quantkit.eval.speed.linear import Load
 from quantkit.eval.speed.measure import Cell, Effort, Run, Timings, measure_cell
 from quantkit.eval.speed.runtime import Runtime, load_runtime
 from quantkit.eval.speed.statistics import median, median_interval, percentile, ratio_interval
-from quantkit.model.open import open_model
+from quantkit.model.open import context_length, open_model
 
-CELLS = (Cell(context_tokens=512), Cell(context_tokens=2048), Cell(batch=4, context_tokens=512))
+CELLS = (Cell(1, 512), Cell(1, 2048), Cell(4, 512))
 
 
 @dataclass(frozen=True)
 class LocalResult:
     """The cells that were timed, the memory of one pass, and what a reader must be told."""
 
-    speed: tuple[LocalSpeed, ...]
-    memory: Memory
-    notes: tuple[str, ...]
+    cells: tuple[LocalSpeed, ...] = ()
+    memory: Memory = field(default_factory=Memory)
+    notes: tuple[str, ...] = ()
 
 
 def measure_local(
@@ -40,8 +40,10 @@ def measure_local(
 ) -> LocalResult:
     """Speed and memory of the artifact in memory; with a reference also the ratio of both.
 
-    Where no kernel here multiplies one of its weights there are no figures, and a note says why.
+    Cells longer than the model's context are shortened to it. Where no kernel here multiplies one
+    of its weights there are no figures, and a note says why.
     """
+    cells = fitting_cells(cells, context_length(open_model(artifact)))
 
     def load(folder: Path) -> Runtime:
         model = open_model(folder, trust_remote_code=trust_remote_code, device=device)
@@ -50,9 +52,7 @@ def measure_local(
     try:
         runtime = load(artifact)
     except RefusedError as refusal:
-        return LocalResult(
-            (), Memory(), (f"speed was not measured: {refusal.what}: {refusal.why}",)
-        )
+        return LocalResult(notes=(f"no speed: {refusal.what}: {refusal.why}",))
     memory = _memory(runtime, cells[0])
     runtimes = [runtime, *([load(reference)] if reference else [])]
     found: list[LocalSpeed] = []
@@ -68,18 +68,21 @@ def measure_local(
     return LocalResult(tuple(found), memory, tuple(notes))
 
 
+def fitting_cells(cells: Sequence[Cell], context: int) -> tuple[Cell, ...]:
+    """Each cell with its context and steps within `context` tokens, equal ones once."""
+    shorter = (
+        replace(cell, context_tokens=min(cell.context_tokens, context - cell.decode_steps))
+        for cell in cells
+    )
+    return tuple(dict.fromkeys(cell for cell in shorter if cell.context_tokens > 0))
+
+
 def speed_of(runtime: Runtime, timings: Timings, reference: Timings | None = None) -> LocalSpeed:
     """Medians of the repeats with 95 % intervals, and their ratios to the reference's."""
     cell = timings.cell
     gaps = [1000 * step for steps in timings.steps for step in steps]
     prefill, decode = timings.prefill_rates, timings.decode_rates
-    ratios = {}
-    if reference is not None:
-        others = reference.prefill_rates, reference.decode_rates
-        for name, mine, other in zip(("prefill", "decode"), (prefill, decode), others, strict=True):
-            ratios[f"{name}_ratio"] = median(mine) / median(other)
-            ratios[f"{name}_ratio_ci95"] = ratio_interval(mine, other)
-    return LocalSpeed(
+    speed = LocalSpeed(
         batch=cell.batch,
         context_tokens=cell.context_tokens,
         kernel=runtime.kernel,
@@ -93,7 +96,17 @@ def speed_of(runtime: Runtime, timings: Timings, reference: Timings | None = Non
         itl_p50_ms=median(gaps),
         itl_p95_ms=percentile(gaps, 0.95),
         itl_p99_ms=percentile(gaps, 0.99),
-        **ratios,
+    )
+    if reference is None:
+        return speed
+    other_prefill, other_decode = reference.prefill_rates, reference.decode_rates
+    return speed.model_copy(
+        update={
+            "prefill_ratio": median(prefill) / median(other_prefill),
+            "prefill_ratio_ci95": ratio_interval(prefill, other_prefill),
+            "decode_ratio": median(decode) / median(other_decode),
+            "decode_ratio_ci95": ratio_interval(decode, other_decode),
+        }
     )
 
 

@@ -30,11 +30,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a cell is measured: warm-ups, repeats at most, and seconds after which it ends."""
+    """How long a cell is measured: warm-ups, repeats at most, and seconds after which it ends.
+
+    `clock` is asked on a CPU; a thread's own clock leaves out what other programs take.
+    """
 
     warmups: int = 1
     repeats: int = 10
     seconds: float = 60.0
+    clock: Callable[[], float] = perf_counter
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def measure_cell(
     Ends after `effort.repeats`, or when every median is known to 2 %, or when the time is over
     (never before two repeats).
     """
-    runs = [Run(network, cell) for network in networks]
+    runs = [Run(network, cell, effort.clock) for network in networks]
     for _ in range(effort.warmups):
         for run in runs:
             run()
@@ -90,10 +94,15 @@ def measure_cell(
 class Run:
     """A network with the inputs and the preallocated cache of a cell; a call is one repeat."""
 
-    def __init__(self, network: "PreTrainedModel", cell: Cell) -> None:
+    def __init__(
+        self,
+        network: "PreTrainedModel",
+        cell: Cell,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
         from transformers import StaticCache
 
-        self.network, self.cell = network, cell
+        self.network, self.cell, self.clock = network, cell, clock
         vocabulary = int(network.config.get_text_config().vocab_size)
         rng = torch.Generator().manual_seed(0)
         shape = (cell.batch, cell.context_tokens)
@@ -108,7 +117,7 @@ class Run:
     def __call__(self) -> tuple[float, list[float]]:
         """Seconds until the first token, and those of each step after it."""
         self.cache.reset()
-        mark, seconds = _stopwatch(self.ids.device)
+        mark, seconds = _stopwatch(self.ids.device, self.clock)
         ids = self.ids
         mark()
         for _ in range(self.cell.decode_steps + 1):
@@ -136,13 +145,15 @@ class Run:
         )
 
 
-def _stopwatch(device: torch.device) -> tuple[Callable[[], None], Callable[[], list[float]]]:
+def _stopwatch(
+    device: torch.device, clock: Callable[[], float]
+) -> tuple[Callable[[], None], Callable[[], list[float]]]:
     """A function that marks a moment on `device`, and one that gives the seconds between marks."""
     if device.type == "cuda":
         events: list[torch.cuda.Event] = []
 
         def record() -> None:
-            events.append(torch.cuda.Event(enable_timing=True))
+            events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
             events[-1].record()
 
         def elapsed() -> list[float]:
@@ -153,6 +164,6 @@ def _stopwatch(device: torch.device) -> tuple[Callable[[], None], Callable[[], l
         return record, elapsed
     moments: list[float] = []
     return (
-        lambda: moments.append(perf_counter()),
+        lambda: moments.append(clock()),
         lambda: [b - a for a, b in pairwise(moments)],
     )
