@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantkit.api import demo, doctor, evaluate, generate, plan, quantize
+    from quantkit.api import demo, doctor, evaluate, generate, measure_speed, plan, quantize
     from quantkit.core.errors import QuantkitError
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
@@ -27,6 +27,7 @@ _HOME = {
     "generate": "api",
     "list_recipes": "recipes.loader",
     "load_recipe": "recipes.loader",
+    "measure_speed": "api",
     "plan": "api",
     "quantize": "api",
 }
@@ -43,6 +44,7 @@ __all__ = [
     "generate",
     "list_recipes",
     "load_recipe",
+    "measure_speed",
     "plan",
     "quantize",
 ]

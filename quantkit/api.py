@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from quantkit.checkpoint.source import Source, resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, ArtifactWriter, check_output
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quantkit.core.recipe import Recipe
     from quantkit.eval.gates import GateResult
     from quantkit.eval.session import Evaluation
+    from quantkit.eval.speed.run import SpeedResult
     from quantkit.pipeline.prepare import Prepared
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "doctor",
     "evaluate",
     "generate",
+    "measure_speed",
     "plan",
     "quantize",
 ]
@@ -175,6 +177,41 @@ def evaluate(
     original = resolve(reference, trust_remote_code=trust_remote_code).folder if reference else None
     choice = TextChoice(text, sequence_length, windows)
     return compare(folder, original, choice, trust_remote_code=trust_remote_code, report=report)
+
+
+def measure_speed(
+    artifact: str,
+    *,
+    reference: str | None = None,
+    local: bool = True,
+    engine: Literal["vllm"] | None = None,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> SpeedResult:
+    """Tokens per second and bytes of an artifact's quantized computation.
+
+    Args:
+        artifact: a folder or hub id: a plain model, or any artifact that quantkit decodes.
+        reference: the original model, timed in turns with it, for ratios.
+        local: measure in this process, with the fastest kernel that multiplies the codes.
+        engine: measure in that engine too, under concurrent requests to its server.
+        device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        trust_remote_code: whether code of the model's folder may run.
+        report: is told how far the work is.
+    """
+    from quantkit.eval.speed.run import measure_speed as measure
+
+    trust = trust_remote_code
+    return measure(
+        resolve(artifact, trust_remote_code=trust).folder,
+        resolve(reference, trust_remote_code=trust).folder if reference else None,
+        local=local,
+        engine=engine == "vllm",
+        device=_device(device),
+        trust_remote_code=trust,
+        report=report,
+    )
 
 
 def generate(

@@ -34,6 +34,7 @@ PUBLIC = [
     "generate",
     "list_recipes",
     "load_recipe",
+    "measure_speed",
     "plan",
     "quantize",
 ]

@@ -1,17 +1,26 @@
 """Measure a model or an artifact."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from quantkit.cli.console import Console
 from quantkit.cli.figures import evaluation_lines
+from quantkit.cli.speed import speed_lines
 
 EXAMPLES = """\b
 Examples:
   quantkit eval OUT --reference org/name
+  quantkit eval OUT --reference org/name --speed --engine vllm
   quantkit eval ./model --text held-out.txt --sequence-length 2048 --windows 40 --json
 """
+
+
+class Engine(StrEnum):
+    """What can serve an artifact to be measured."""
+
+    VLLM = "vllm"
 
 
 def evaluate(
@@ -28,6 +37,12 @@ def evaluate(
     windows: Annotated[
         int, typer.Option(min=1, help="Windows scored; more take longer and err less.")
     ] = 16,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Time its quantized computation here, and its memory.")
+    ] = False,
+    engine: Annotated[
+        Engine | None, typer.Option(help="Time it in this engine under concurrent requests.")
+    ] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
     ] = False,
@@ -44,7 +59,19 @@ def evaluate(
         trust_remote_code=trust_remote_code,
         report=console.report,
     ).to_dict()
-    console.result(found, "\n".join(evaluation_lines(found)))
+    lines = evaluation_lines(found)
+    if speed or engine:
+        timed = api.measure_speed(
+            artifact,
+            reference=reference,
+            local=speed,
+            engine="vllm" if engine else None,
+            trust_remote_code=trust_remote_code,
+            report=console.report,
+        ).to_dict()
+        lines += speed_lines(timed)
+        found |= timed | {"notes": [*found.get("notes", ()), *timed["notes"]]}
+    console.result(found, "\n".join(lines))
 
 
 COMMAND = evaluate
