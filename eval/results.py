@@ -171,7 +171,9 @@ class LocalSpeed(Record):
     decode_tokens_per_s: float | None = None
     decode_ci95: Interval | None = None
     prefill_ratio: float | None = None
+    prefill_ratio_ci95: Interval | None = None
     decode_ratio: float | None = None
+    decode_ratio_ci95: Interval | None = None
     ttft_p50_ms: float | None = None
     itl_p50_ms: float | None = None
     itl_p95_ms: float | None = None

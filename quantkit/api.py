@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.checkpoint.source import Source, resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
-from quantkit.core.errors import InputError
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 from quantkit.recipes.loader import build_recipe
@@ -131,6 +129,9 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     baseline: str | Path | None = None,
     allow_overlap: bool = False,
     triage: bool = False,
+    speed: bool = False,
+    engine: Literal["vllm"] | None = None,
+    device: str = "auto",
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> EvalResult:
@@ -153,48 +154,35 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         baseline: the result of an earlier run; what got worse is among the gates that failed.
         allow_overlap: whether text that the artifact was calibrated on is scored all the same.
         triage: whether to find, on a few windows, which blocks and linears carry the divergence.
+        speed: whether to time its quantized computation in this process, and count its memory.
+        engine: an engine to time it in, under concurrent requests to its server.
+        device: where speed is measured: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is
+            one. Quality is computed on the CPU.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
     """
     from quantkit.core.gate import parse_gate
     from quantkit.eval.baseline import read_baseline
-    from quantkit.eval.calibrated import screen_by_manifest
-    from quantkit.eval.compare import compare, triaged
-    from quantkit.eval.gates import engine_verdicts, judge
-    from quantkit.eval.subject import read_manifest
-    from quantkit.eval.tasks import run_tasks
+    from quantkit.eval.measurement import Measurement, measure
     from quantkit.eval.text import TextChoice
+    from quantkit.pipeline.start import device_of
 
-    limits = [parse_gate(gate) for gate in gates]
-    old = read_baseline(Path(baseline)) if baseline else None
+    wanted = Measurement(
+        choice=TextChoice(text, protocol, sequence_length, windows),
+        keep=(Path(save_reference), reference_form) if save_reference else None,
+        tasks=tuple(tasks),
+        gates=tuple(parse_gate(gate) for gate in gates),
+        baseline=read_baseline(Path(baseline)) if baseline else None,
+        allow_overlap=allow_overlap,
+        triage=triage,
+        speed=speed,
+        engine=engine,
+        device=device_of(device),
+        trust_remote_code=trust_remote_code,
+    )
     source = resolve(artifact, trust_remote_code=trust_remote_code)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
-    trust, choice = trust_remote_code, TextChoice(text, protocol, sequence_length, windows)
-    both = _both(source, original) if tasks or triage else None
-    answered, parts = [], None
-    if both and tasks:  # before the text, so that an unknown task is told at once
-        folders = both[0].folder, both[1].folder
-        answered = run_tasks(*folders, tasks, trust_remote_code=trust, report=report)
-    if both and triage:
-        parts = triaged(*both, choice, trust_remote_code=trust, report=report)
-    screen = screen_by_manifest(source.folder, allow=allow_overlap, trust_remote_code=trust)
-    found = compare(
-        source,
-        original,
-        choice,
-        keep=(Path(save_reference), reference_form) if save_reference else None,
-        screen=screen,
-        trust_remote_code=trust,
-        report=report,
-    ).model_copy(
-        update={
-            "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-            "tasks": answered,
-            "triage": parts,
-            "engines": engine_verdicts(read_manifest(source.folder).get("engines")),
-        }
-    )
-    return found.model_copy(update={"gates": list(judge(limits, found, old))})
+    return measure(source, original, wanted, report)
 
 
 def sweep(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -303,16 +291,3 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
     from quantkit.eval.report.write import write_report
 
     return write_report([Path(folder) for folder in folders], Path(output))
-
-
-def _both(source: Source, original: Source | None) -> tuple[Source, Source]:
-    """The artifact and the model that it was made from, for what needs both whole."""
-    from quantkit.eval.reference_store import is_store
-
-    if original is None or is_store(original.folder):
-        raise InputError(
-            "tasks and triage compare two models",
-            why="a saved reference holds none",
-            hint="--reference MODEL",
-        )
-    return source, original

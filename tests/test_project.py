@@ -37,6 +37,7 @@ PUBLIC = [
     "plan",
     "quantize",
     "report",
+    "sweep",
 ]
 # modules whose distribution has another name, or comes with another
 DISTRIBUTIONS = {

@@ -1,5 +1,6 @@
 """Measure a model or an artifact."""
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,8 @@ import typer
 from quantkit.cli.console import Console
 from quantkit.cli.figures import evaluation_lines, triage_lines
 from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
+from quantkit.core.errors import InputError
+from quantkit.core.registry import did_you_mean
 
 EXAMPLES = """\b
 Examples:
@@ -17,18 +20,18 @@ Examples:
 """
 
 
-class Undecided(StrEnum):
-    """What a gate does whose figure is not known well enough."""
+class Engine(StrEnum):
+    """What can serve an artifact to be measured."""
 
-    WARN = "warn"
-    FAIL = "fail"
+    VLLM = "vllm"
 
 
-class Form(StrEnum):
-    """How a reference is kept."""
-
-    HIDDEN = "hidden"
-    TOPK = "topk"
+REST: Mapping[str, tuple[str, ...]] = {
+    "reference_form": ("hidden", "topk"),
+    "undecided": ("warn", "fail"),
+    "allow_overlap": ("false", "true"),
+}
+"""What `--set` reaches; the first value of each is the default."""
 
 
 def evaluate(
@@ -63,24 +66,29 @@ def evaluate(
         Path | None,
         typer.Option(help="Keep the reference in this new folder, for later --reference."),
     ] = None,
-    reference_form: Annotated[
-        Form, typer.Option(help="hidden: exact. topk: small, no weights, an estimate.")
-    ] = Form.HIDDEN,
     tasks: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="lm-eval tasks, or .yaml files, with commas between."),
     ] = None,
     gate: GateOption = None,
     baseline: BaselineOption = None,
-    undecided: Annotated[
-        Undecided, typer.Option(help="What an undecided gate does: fail exits 3.")
-    ] = Undecided.WARN,
-    allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Score text that was calibrated on, too.")
-    ] = False,
     triage: Annotated[
         bool, typer.Option("--triage", help="Find which blocks and linears carry the divergence.")
     ] = False,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Time its quantized computation here, and its memory.")
+    ] = False,
+    engine: Annotated[
+        Engine | None, typer.Option(help="Time it in this engine under concurrent requests.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="reference_form=topk, undecided=fail, allow_overlap=true. Repeatable.",
+        ),
+    ] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
     ] = False,
@@ -89,6 +97,7 @@ def evaluate(
     from quantkit import api
     from quantkit.checkpoint import durable, strict_json
 
+    rest = rest_of(settings or ())
     result = api.evaluate(
         artifact,
         reference=reference,
@@ -97,12 +106,14 @@ def evaluate(
         sequence_length=sequence_length,
         windows=windows,
         save_reference=save_reference,
-        reference_form=reference_form.value,
+        reference_form=rest["reference_form"],
         tasks=tasks.split(",") if tasks else (),
         gates=gate or (),
         baseline=baseline,
-        allow_overlap=allow_overlap,
+        allow_overlap=rest["allow_overlap"] == "true",
         triage=triage,
+        speed=speed,
+        engine="vllm" if engine else None,
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
@@ -113,10 +124,34 @@ def evaluate(
         *evaluation_lines(found),
         *task_lines(found),
         *triage_lines(result.triage),
+        *speed_lines(found),
         gate_text(found["gates"]),
     ]
     console.result(found, "\n".join(lines))
-    return conclude(console, result.gates, undecided.value)
+    return conclude(console, result.gates, rest["undecided"])
+
+
+def rest_of(settings: Sequence[str]) -> dict[str, str]:
+    """Every key of REST with its value.
+
+    Raises:
+        InputError: no such key or value.
+    """
+    found = {key: values[0] for key, values in REST.items()}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key not in REST:
+            known = tuple(REST)
+            raise InputError(
+                f"--set {setting}: unknown key `{key}`",
+                why=f"known: {', '.join(known)}",
+                hint=f"--set {did_you_mean(key, known)}=...",
+            )
+        if value not in REST[key]:
+            hint = " or ".join(f"--set {key}={known}" for known in REST[key])
+            raise InputError(f"--set {setting}: no value of `{key}`", hint=hint)
+        found[key] = value
+    return found
 
 
 COMMAND = evaluate

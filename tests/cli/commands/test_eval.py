@@ -50,7 +50,7 @@ def test_options_are_handed_on_and_figures_are_lines(
 ) -> None:
     flags = (
         "--reference ref --text t.txt --protocol wikitext2-2048 --sequence-length 64 --windows 4 "
-        "--save-reference kept --reference-form topk --trust-remote-code"
+        "--save-reference kept --set reference_form=topk --set allow_overlap=true --triage --trust-remote-code"
     )
     code, out, _ = quantkit("eval", "out", *flags.split())
     assert code == 0
@@ -68,8 +68,10 @@ def test_options_are_handed_on_and_figures_are_lines(
         "tasks": (),
         "gates": (),
         "baseline": None,
-        "allow_overlap": False,
-        "triage": False,
+        "allow_overlap": True,
+        "triage": True,
+        "speed": False,
+        "engine": None,
     }
     assert out.splitlines() == [
         "KL     0.0912 +- 0.0031 nats   p99 0.7   p99.9 1.2   max 3.1   noise 1e-05",

@@ -1,0 +1,188 @@
+"""Speed of every quantized kernel on this machine beside dense bf16 and fp32, as ratios.
+
+    python kernels.py [--json FILE]                 layers of the shapes of an 8B model
+    python kernels.py --model MODEL [--json FILE]   a real model end to end, quantized to nearest
+
+Takes OMP_NUM_THREADS threads; with one thread the seconds are the thread's own, so that a program
+beside it takes none. All candidates of one shape take turns in one process, so a clock that drifts
+slows all; a ratio is the median over the turns of seconds dense / seconds kernel.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import monotonic, perf_counter, thread_time
+
+import torch
+from torch.nn import functional
+
+from quantkit.api import quantize
+from quantkit.core.errors import RefusedError
+from quantkit.core.scheme import Scheme
+from quantkit.eval.speed.kernel import Job, fitting
+from quantkit.eval.speed.measure import Cell, Effort, measure_cell
+from quantkit.eval.speed.runtime import Runtime, load_runtime
+from quantkit.grid.qtensor import QTensor
+from quantkit.model.open import open_model
+from quantkit.recipes.loader import build_recipe
+
+SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336))  # outputs, inputs
+ROWS = (1, 512, 2048)
+SCHEMES = (
+    Scheme(),
+    Scheme(symmetric=False, group_size=128),
+    Scheme(group_size=None),
+    Scheme("int", 8, None),
+    Scheme("int", 8, 128),
+    Scheme("int", 8, None, activation="int8-token"),
+    Scheme("nf4"),
+)
+RECIPES: dict[str, dict[str, object]] = {
+    "W4 g64": {"recipe": "rtn"},
+    "W4 g64 asym": {"recipe": "rtn", "symmetric": False},
+    "W8 channel": {"recipe": "w8a16"},
+    "W8 g64": {"recipe": "rtn", "bits": 8},
+    "W8A8": {"recipe": "smoothquant", "method": "rtn"},
+    "NF4": {"recipe": "nf4"},
+}
+TURNS, SECONDS = 7, 10.0
+Work = Callable[[], object]
+Row = dict[str, object]
+
+
+def random_qtensor(scheme: Scheme, outputs: int, inputs: int) -> QTensor:
+    """A weight of random codes: no kernel's time depends on them."""
+    codes = torch.randint(1 << scheme.bits, (outputs, inputs), dtype=torch.uint8)
+    if scheme.grid == "nf4":
+        return QTensor(codes, torch.rand(codes.numel() // (scheme.group_size or 64)), None, scheme)
+    scales = torch.rand(outputs, scheme.groups(inputs)) / 100
+    zeros = None if scheme.symmetric else torch.full(scales.shape, 7, dtype=torch.uint8)
+    return QTensor(codes, scales, zeros, scheme)
+
+
+def own_clock() -> Callable[[], float]:
+    """CPU seconds where one thread does all the work, else seconds on the wall."""
+    return thread_time if torch.get_num_threads() == 1 else perf_counter
+
+
+def in_turns(works: Sequence[Work]) -> list[list[float]]:
+    """Seconds of each work, all of them once a turn, there and back; one turn is not counted."""
+    seconds: list[list[float]] = [[] for _ in works]
+    clock = own_clock()
+    started = monotonic()
+    for turn in range(TURNS + 1):
+        for i in list(range(len(works)))[:: -1 if turn % 2 else 1]:
+            before = clock()
+            works[i]()
+            seconds[i].append(clock() - before)
+        if turn >= 2 and monotonic() - started > SECONDS * len(works):
+            break
+    return [values[1:] for values in seconds]
+
+
+@torch.inference_mode()
+def layer_rows(outputs: int, inputs: int) -> list[Row]:
+    """Dense and quantized products of one shape, at each number of rows."""
+    weight = torch.randn(outputs, inputs)
+    dense = {"dense bf16": weight.bfloat16(), "dense fp32": weight}
+    jobs = [Job(scheme, outputs, inputs, torch.bfloat16) for scheme in SCHEMES]
+    packed = []
+    for job in jobs:
+        qtensor = random_qtensor(job.scheme, outputs, inputs)
+        try:
+            kernels = fitting(job)
+        except RefusedError as refusal:
+            print(f"{refusal.what}: {refusal.why}", file=sys.stderr)
+            continue
+        packed += [(job.scheme, k, k.pack(qtensor, job.dtype)) for k in kernels]
+    found: list[Row] = []
+    for count in ROWS:
+        x = torch.randn(count, inputs)
+        names, works = [], []
+        for name, matrix in dense.items():
+            names.append((name, "torch linear"))
+            works.append(partial(functional.linear, x.to(matrix.dtype), matrix))
+        for scheme, kernel, parts in packed:
+            names.append((scheme.label(), kernel.name))
+            works.append(partial(kernel.multiply, x.bfloat16(), parts))
+        seconds = in_turns(works)
+        for (scheme_name, kernel_name), mine in zip(names, seconds, strict=True):
+            ratios = {
+                f"of_{name.removeprefix('dense ')}": median(
+                    a / b for a, b in zip(seconds[i], mine, strict=True)
+                )
+                for i, name in enumerate(dense)
+            }
+            row = {"shape": f"{outputs} x {inputs}", "rows": count, "scheme": scheme_name}
+            found.append(row | {"kernel": kernel_name, "ms": 1000 * median(mine)} | ratios)
+            _show(found[-1])
+    return found
+
+
+def model_rows(model: str) -> list[Row]:
+    """A model dense and quantized: prefill and decode tokens a second, all in turns."""
+    with TemporaryDirectory() as folder:
+        runtimes: dict[str, Runtime] = {}
+        for name in ("bfloat16", "float32"):
+            opened = open_model(Path(model))
+            dtype = getattr(torch, name)
+            runtimes[f"dense {name}"] = load_runtime(replace(opened, dtype=dtype))
+        for name, flags in RECIPES.items():
+            out = Path(folder) / name.replace(" ", "-")
+            recipe = build_recipe(**flags)  # type: ignore[arg-type]  # flags of several types
+            quantize(model, out, recipe=recipe, device="cpu", evaluate=False)
+            opened = replace(open_model(out), dtype=torch.bfloat16)
+            try:
+                runtimes[name] = load_runtime(opened)
+            except RefusedError as refusal:
+                print(f"{name}: {refusal.what}: {refusal.why}", file=sys.stderr)
+        networks = [runtime.network for runtime in runtimes.values()]
+        found: list[Row] = []
+        for context in (512, 2048):
+            effort = Effort(1, TURNS, SECONDS * len(networks), own_clock())
+            timings = measure_cell(networks, Cell(1, context, 64), effort)
+            for (name, runtime), mine in zip(runtimes.items(), timings, strict=True):
+                row: Row = {"scheme": name, "kernel": runtime.kernel, "context": context}
+                for phase in ("prefill", "decode"):
+                    rates = getattr(mine, f"{phase}_rates")
+                    row[f"{phase}_tokens_per_s"] = median(rates)
+                    for i, dtype in enumerate(("bf16", "fp32")):
+                        other = getattr(timings[i], f"{phase}_rates")
+                        ratio = median(a / b for a, b in zip(rates, other, strict=True))
+                        row[f"{phase}_of_{dtype}"] = ratio
+                found.append(row)
+                _show(row)
+    return found
+
+
+def _show(row: Row) -> None:
+    cells = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values())
+    print("\t".join(cells), flush=True)
+
+
+def main() -> None:
+    """Print one line a measurement; with --json also keep them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", help="folder of a model to measure end to end")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    if args.model:
+        found = model_rows(args.model)
+    else:
+        found = [row for shape in SHAPES for row in layer_rows(*shape)]
+    if args.json:
+        machine = {"threads": torch.get_num_threads(), "torch": torch.__version__}
+        load = {"cpu": torch.backends.cpu.get_cpu_capability(), "load": os.getloadavg()[0]}
+        args.json.write_text(json.dumps({"machine": machine | load, "rows": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""All that `eval` can measure of an artifact, in one result."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from quantkit.checkpoint.source import Source
+from quantkit.core.errors import InputError
+from quantkit.core.gate import Gate
+from quantkit.core.progress import Report, silent
+from quantkit.eval.calibrated import screen_by_manifest
+from quantkit.eval.compare import SHIPPED_TEXT, compare, triaged
+from quantkit.eval.gates import engine_verdicts, judge
+from quantkit.eval.modules import error_map
+from quantkit.eval.reference_store import Form, is_store
+from quantkit.eval.results import EvalResult
+from quantkit.eval.speed.run import measure_speed
+from quantkit.eval.subject import read_manifest
+from quantkit.eval.tasks import run_tasks
+from quantkit.eval.text import TextChoice
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What to measure, how, and against which limits; the fields are those of `evaluate`."""
+
+    choice: TextChoice = SHIPPED_TEXT
+    keep: tuple[Path, Form] | None = None
+    tasks: tuple[str, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    baseline: EvalResult | None = None
+    allow_overlap: bool = False
+    triage: bool = False
+    speed: bool = False
+    engine: Literal["vllm"] | None = None
+    device: str = "cpu"
+    trust_remote_code: bool = False
+
+
+def measure(
+    artifact: Source, reference: Source | None, wanted: Measurement, report: Report = silent
+) -> EvalResult:
+    """The artifact's figures and the gates' outcomes.
+
+    Raises:
+        QuantkitError: the two cannot be compared, or a text, task or engine is not there.
+    """
+    trust = wanted.trust_remote_code
+    extras = _extras(artifact, reference, wanted, report)
+    screen = screen_by_manifest(
+        artifact.folder, allow=wanted.allow_overlap, trust_remote_code=trust
+    )
+    found = compare(
+        artifact,
+        reference,
+        wanted.choice,
+        keep=wanted.keep,
+        screen=screen,
+        trust_remote_code=trust,
+        report=report,
+    )
+    manifest = read_manifest(artifact.folder)
+    extras |= {
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engines": engine_verdicts(manifest.get("engines")),
+        "modules": error_map(manifest.get("modules") or ()),
+        "notes": [*found.notes, *extras.get("notes", ())],
+    }
+    found = found.model_copy(update=extras)
+    return found.model_copy(update={"gates": list(judge(wanted.gates, found, wanted.baseline))})
+
+
+def _extras(
+    artifact: Source, reference: Source | None, wanted: Measurement, report: Report
+) -> dict[str, Any]:
+    """What does not come from the text; first, so that an unknown task is told at once."""
+    trust = wanted.trust_remote_code
+    extras: dict[str, Any] = {}
+    if wanted.tasks:
+        original = _model(reference, "tasks compare the answers of two models").folder
+        extras["tasks"] = run_tasks(
+            artifact.folder, original, wanted.tasks, trust_remote_code=trust, report=report
+        )
+    if wanted.triage:
+        original_model = _model(reference, "triage exchanges parts of two models")
+        extras["triage"] = triaged(
+            artifact, original_model, wanted.choice, trust_remote_code=trust, report=report
+        )
+    if wanted.speed or wanted.engine:
+        timed = measure_speed(
+            artifact.folder,
+            reference.folder if reference else None,
+            local=wanted.speed,
+            engine=wanted.engine is not None,
+            device=wanted.device,
+            trust_remote_code=trust,
+            report=report,
+        )
+        extras |= {"speed": timed.speed, "memory": timed.memory, "notes": timed.notes}
+    return extras
+
+
+def _model(reference: Source | None, what: str) -> Source:
+    if reference is None or is_store(reference.folder):
+        raise InputError(what, why="a saved reference holds none", hint="--reference MODEL")
+    return reference

@@ -1,0 +1,1 @@
+"""Kernels that multiply by packed codes; each file is a family of them and exports KERNELS."""

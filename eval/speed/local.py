@@ -1,0 +1,134 @@
+"""The quantized computation of an artifact, timed in this process beside the original's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from quantkit.core.errors import RefusedError
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.eval.memory import measure_memory
+from quantkit.eval.results import LocalSpeed, Memory
+from quantkit.eval.speed.linear import Load
+from quantkit.eval.speed.measure import Cell, Effort, Run, Timings, measure_cell
+from quantkit.eval.speed.runtime import Runtime, load_runtime
+from quantkit.eval.speed.statistics import median, median_interval, percentile, ratio_interval
+from quantkit.model.open import context_length, open_model
+
+CELLS = (Cell(1, 512), Cell(1, 2048), Cell(4, 512))
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """The cells that were timed, the memory of one pass, and what a reader must be told."""
+
+    cells: tuple[LocalSpeed, ...] = ()
+    memory: Memory = field(default_factory=Memory)
+    notes: tuple[str, ...] = ()
+
+
+def measure_local(
+    artifact: Path,
+    reference: Path | None = None,
+    *,
+    cells: Sequence[Cell] = CELLS,
+    effort: Effort = Effort(),  # noqa: B008 - frozen
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> LocalResult:
+    """Speed and memory of the artifact in memory; with a reference also the ratio of both.
+
+    Cells longer than the model's context are shortened to it. Where no kernel here multiplies one
+    of its weights there are no figures, and a note says why.
+    """
+    cells = fitting_cells(cells, context_length(open_model(artifact)))
+
+    def load(folder: Path) -> Runtime:
+        model = open_model(folder, trust_remote_code=trust_remote_code, device=device)
+        return load_runtime(model, Load(cells[0].context_tokens), report)
+
+    try:
+        runtime = load(artifact)
+    except RefusedError as refusal:
+        return LocalResult(notes=(f"no speed: {refusal.what}: {refusal.why}",))
+    memory = _memory(runtime, cells[0])
+    runtimes = [runtime, *([load(reference)] if reference else [])]
+    found: list[LocalSpeed] = []
+    notes: list[str] = []
+    for done, cell in enumerate(cells):
+        report(Progress("speed", done, len(cells), f"{cell.batch} x {cell.context_tokens} tokens"))
+        timings = measure_cell([runtime.network for runtime in runtimes], cell, effort)
+        speed = speed_of(runtime, timings[0], *timings[1:])
+        found.append(speed)
+        if reference:
+            notes += slower_than(speed, str(runtimes[1].dtype).removeprefix("torch."))
+    report(Progress("speed", len(cells), len(cells), "done"))
+    return LocalResult(tuple(found), memory, tuple(notes))
+
+
+def fitting_cells(cells: Sequence[Cell], context: int) -> tuple[Cell, ...]:
+    """Each cell with its context and steps within `context` tokens, equal ones once."""
+    shorter = (
+        replace(cell, context_tokens=min(cell.context_tokens, context - cell.decode_steps))
+        for cell in cells
+    )
+    return tuple(dict.fromkeys(cell for cell in shorter if cell.context_tokens > 0))
+
+
+def speed_of(runtime: Runtime, timings: Timings, reference: Timings | None = None) -> LocalSpeed:
+    """Medians of the repeats with 95 % intervals, and their ratios to the reference's."""
+    cell = timings.cell
+    gaps = [1000 * step for steps in timings.steps for step in steps]
+    prefill, decode = timings.prefill_rates, timings.decode_rates
+    speed = LocalSpeed(
+        batch=cell.batch,
+        context_tokens=cell.context_tokens,
+        kernel=runtime.kernel,
+        threads=torch.get_num_threads(),
+        repeats=len(prefill),
+        prefill_tokens_per_s=median(prefill),
+        prefill_ci95=median_interval(prefill),
+        decode_tokens_per_s=median(decode),
+        decode_ci95=median_interval(decode),
+        ttft_p50_ms=1000 * median(timings.prefill),
+        itl_p50_ms=median(gaps),
+        itl_p95_ms=percentile(gaps, 0.95),
+        itl_p99_ms=percentile(gaps, 0.99),
+    )
+    if reference is None:
+        return speed
+    other_prefill, other_decode = reference.prefill_rates, reference.decode_rates
+    return speed.model_copy(
+        update={
+            "prefill_ratio": median(prefill) / median(other_prefill),
+            "prefill_ratio_ci95": ratio_interval(prefill, other_prefill),
+            "decode_ratio": median(decode) / median(other_decode),
+            "decode_ratio_ci95": ratio_interval(decode, other_decode),
+        }
+    )
+
+
+def slower_than(speed: LocalSpeed, dtype: str) -> list[str]:
+    """A plain sentence for prefill and for decode where the original is surely faster."""
+    found = []
+    for name in ("prefill", "decode"):
+        interval = getattr(speed, f"{name}_ratio_ci95")
+        if interval is not None and interval[1] < 1:
+            found.append(
+                f"{name} of {speed.batch} x {speed.context_tokens} tokens is slower than the "
+                f"original in {dtype}: {getattr(speed, f'{name}_ratio'):.2f} x with {speed.kernel}"
+            )
+    return found
+
+
+def _memory(runtime: Runtime, cell: Cell) -> Memory:
+    """One prefill and one step of `cell`, after another that has touched every page."""
+    run = Run(runtime.network, Cell(cell.batch, cell.context_tokens, 1))
+    run()
+    held = run.kv_bytes()
+    memory = measure_memory(runtime.network, runtime.blocks(), run.prefill)
+    tokens = cell.batch * (cell.context_tokens + 1)
+    parts = memory.parts_bytes | {"kv": held}
+    return memory.model_copy(update={"parts_bytes": parts, "kv_bytes_per_token": held // tokens})

@@ -1,0 +1,58 @@
+"""Speed and memory of one artifact, here and in an engine."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quantkit.core.progress import Report, silent
+from quantkit.eval.results import Memory, Speed
+from quantkit.eval.speed.local import LocalResult, measure_local
+
+
+@dataclass(frozen=True)
+class SpeedResult:
+    """What `eval.json` holds of speed and memory; `notes` say what is slow or is missing."""
+
+    speed: Speed
+    memory: Memory = field(default_factory=Memory)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        parts = {"speed": self.speed.model_dump(), "memory": self.memory.model_dump()}
+        return parts | {"notes": list(self.notes)}
+
+
+def measure_speed(
+    artifact: Path,
+    reference: Path | None = None,
+    *,
+    local: bool = True,
+    engine: bool = False,
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> SpeedResult:
+    """The artifact timed in this process (`local`), in vLLM (`engine`), or both.
+
+    A reference without weights (a stored one) gives no ratios, and a note.
+
+    Raises:
+        RefusedError: `engine`, and vLLM is not there or does not serve the artifact.
+    """
+    notes: list[str] = []
+    if reference is not None and not (reference / "config.json").is_file():
+        notes.append(f"no speed ratio: `{reference.name}` is no model that could be run")
+        reference = None
+    here = LocalResult()
+    if local:
+        here = measure_local(
+            artifact, reference, device=device, trust_remote_code=trust_remote_code, report=report
+        )
+    served = []
+    if engine:
+        from quantkit.eval.speed.vllm import measure_vllm
+
+        served = measure_vllm(artifact, report=report)
+    speed = Speed(local=list(here.cells), engine=served)
+    return SpeedResult(speed, here.memory, (*notes, *here.notes))

@@ -1,0 +1,221 @@
+"""vLLM measured from outside: its OpenAI server on loopback under concurrent requests."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+
+import httpx2
+import torch
+
+from quantkit.core.errors import RefusedError
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.eval.results import EngineSpeed
+from quantkit.eval.speed.load import Outcome, closed_loop
+from quantkit.eval.speed.statistics import median, percentile
+from quantkit.model.open import context_length, open_model
+
+PYTHON = "QUANTKIT_ENGINE_PYTHON_VLLM"
+"""Environment variable: the interpreter that has vLLM, where it is not quantkit's own."""
+
+START_SECONDS = 600
+STOP_SECONDS = 20
+DEFAULTS = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_INT4_W4A8": "0",  # multiply by what the file says, also on processors with AMX
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Requests of `input_tokens` random ids each, so that none shares a prefix with another.
+
+    At each concurrency, every user sends `rounds` of them after one that is not counted.
+    """
+
+    input_tokens: int = 512
+    output_tokens: int = 128
+    concurrencies: tuple[int, ...] = (1, 4, 16)
+    rounds: int = 4
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: where it listens, its version, and the linear kernels in its log."""
+
+    url: str
+    version: str
+    kernel: str
+
+
+def measure_vllm(
+    artifact: Path,
+    workload: Workload = Workload(),
+    report: Report = silent,
+) -> list[EngineSpeed]:
+    """Throughput, TTFT and token gaps of the artifact in vLLM at each concurrency.
+
+    Lengths shrink to what the model's context holds.
+
+    Raises:
+        RefusedError: there is no vLLM, or it does not serve this artifact.
+    """
+    model = open_model(artifact)
+    whole = min(context_length(model), workload.input_tokens + workload.output_tokens)
+    output = min(workload.output_tokens, whole // 4)
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    rng = torch.Generator().manual_seed(0)
+
+    def prompts(count: int) -> list[list[int]]:
+        shape = (count, whole - output)
+        drawn: list[list[int]] = torch.randint(vocabulary, shape, generator=rng).tolist()
+        return drawn
+
+    report(Progress("vllm", 0, len(workload.concurrencies) + 1, "starting the server"))
+    found = []
+    with serving(artifact, whole, max(workload.concurrencies)) as server:
+        for done, users in enumerate(workload.concurrencies, start=1):
+            steps = len(workload.concurrencies) + 1
+            report(Progress("vllm", done, steps, f"{users} requests at a time"))
+            loop = {"concurrency": users, "output_tokens": output}
+            closed_loop(server.url, prompts(users), **loop)
+            outcome = closed_loop(server.url, prompts(users * workload.rounds), **loop)
+            found.append(_figures(server, users, whole - output, output, outcome))
+    return found
+
+
+@contextmanager
+def serving(artifact: Path, max_tokens: int, users: int) -> Iterator[Server]:
+    """The artifact served on a free port of loopback, until the block ends.
+
+    Raises:
+        RefusedError: there is no vLLM, or it stops or hangs while it starts.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        # `vllm serve` asks for the metadata of a package `vllm`: the CPU build has another name
+        *(_python(), "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(artifact.resolve()), "--served-model-name", "quantkit"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--max-model-len", str(max_tokens), "--max-num-seqs", str(users)),
+        "--no-enable-prefix-caching",
+    ]
+    if not torch.cuda.is_available():
+        command.append("--enforce-eager")  # compiling for a CPU takes minutes
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                command,
+                cwd=folder,
+                env=DEFAULTS | os.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that its workers can be ended with it
+            )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait(process, url, log)
+            yield Server(url, _version(url), _kernels(log.read_text(errors="replace")))
+        finally:
+            _stop(process)
+
+
+def _python() -> str:
+    """The interpreter that has vLLM."""
+    named = os.environ.get(PYTHON)
+    if named:
+        return named
+    if find_spec("vllm") is None:
+        raise RefusedError(
+            "vLLM is not installed here",
+            why="its packages do not fit beside others, so it has an environment of its own",
+            hint=f"export {PYTHON}=/path/to/venv/bin/python",
+        )
+    return sys.executable
+
+
+def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+    """Return once the server answers.
+
+    Raises:
+        RefusedError: it ends, or does not answer in time; the reason is from its log.
+    """
+    deadline = monotonic() + START_SECONDS
+    while process.poll() is None and monotonic() < deadline:
+        try:
+            if httpx2.get(f"{url}/health", timeout=5, trust_env=False).status_code == 200:
+                return
+        except httpx2.HTTPError:
+            pass
+        sleep(0.5)
+    lines = log.read_text(errors="replace").splitlines()
+    faults = [line for line in lines if re.search(r"\w*(Error|Exception): ", line)]
+    state = "ended" if process.poll() is not None else "does not answer"
+    raise RefusedError(
+        f"vLLM's server {state} while it starts",
+        why=(faults or lines or ["it wrote nothing"])[-1],
+        hint="quantkit eval ARTIFACT --speed",
+    )
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """End the server and what it started, kindly at first."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _version(url: str) -> str:
+    return str(httpx2.get(f"{url}/version", timeout=5, trust_env=False).json().get("version", ""))
+
+
+def _kernels(log: str) -> str:
+    """The kernels that the log says linears use, in the order of their first mention."""
+    found = re.findall(r"(?:Using|Selected) (\w+Kernel\w*) for", log)
+    return ", ".join(dict.fromkeys(found))
+
+
+def _figures(
+    server: Server, users: int, input_tokens: int, output_tokens: int, outcome: Outcome
+) -> EngineSpeed:
+    first, gaps = outcome.first_token_seconds(), outcome.gaps()
+    later = outcome.seconds_per_later_token()
+
+    def milliseconds(values: Sequence[float], fraction: float) -> float | None:
+        return 1000 * percentile(values, fraction) if values else None
+
+    return EngineSpeed(
+        engine="vllm",
+        version=server.version,
+        kernel=server.kernel,
+        concurrency=users,
+        requests=len(outcome.answers),
+        failed_requests=len(outcome.answers) - len(outcome.complete),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        output_tokens_per_s=sum(a.tokens for a in outcome.complete) / outcome.seconds,
+        ttft_p50_ms=milliseconds(first, 0.5),
+        ttft_p99_ms=milliseconds(first, 0.99),
+        itl_p50_ms=milliseconds(gaps, 0.5),
+        itl_p99_ms=milliseconds(gaps, 0.99),
+        tpot_excl_first_p50_ms=1000 * median(later) if later else None,
+    )
