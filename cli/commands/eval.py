@@ -10,6 +10,7 @@ import typer
 from quantkit.cli.console import Console
 from quantkit.cli.figures import evaluation_lines, triage_lines
 from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
+from quantkit.cli.speed import speed_lines
 from quantkit.core.errors import InputError
 from quantkit.core.registry import did_you_mean
 
@@ -106,7 +107,7 @@ def evaluate(
         sequence_length=sequence_length,
         windows=windows,
         save_reference=save_reference,
-        reference_form=rest["reference_form"],
+        reference_form="topk" if rest["reference_form"] == "topk" else "hidden",
         tasks=tasks.split(",") if tasks else (),
         gates=gate or (),
         baseline=baseline,
@@ -128,7 +129,7 @@ def evaluate(
         gate_text(found["gates"]),
     ]
     console.result(found, "\n".join(lines))
-    return conclude(console, result.gates, rest["undecided"])
+    return conclude(console, result.gates, "fail" if rest["undecided"] == "fail" else "warn")
 
 
 def rest_of(settings: Sequence[str]) -> dict[str, str]:

@@ -18,7 +18,9 @@ def run(tasks: Sequence[Task]) -> Iterator[SweepRun]:
     try:
         import ray
     except ImportError:
-        raise InputError("runner `ray` needs Ray", hint="pip install 'ray[default]'") from None
+        raise InputError(
+            "runner `ray` needs Ray", hint="pip install 'quantkit-deploy[ray]'"
+        ) from None
     try:
         ray.init(address="auto", ignore_reinit_error=True, log_to_driver=False)
     except ConnectionError as error:

@@ -147,6 +147,7 @@ def test_the_shipped_calibration_is_made_again_to_the_token() -> None:
         {"calibration": ledger | {"sha256": made.ledger.sha256}}, tokenizer
     )
     assert note is None
+    assert found is not None
     assert np.array_equal(found, made.input_ids.numpy())
     assert "is not what it was" in str(calibration_again({"calibration": ledger}, tokenizer)[1])
 

@@ -50,7 +50,8 @@ def test_options_are_handed_on_and_figures_are_lines(
 ) -> None:
     flags = (
         "--reference ref --text t.txt --protocol wikitext2-2048 --sequence-length 64 --windows 4 "
-        "--save-reference kept --set reference_form=topk --set allow_overlap=true --triage --trust-remote-code"
+        "--save-reference kept --set reference_form=topk --set allow_overlap=true --triage "
+        "--trust-remote-code"
     )
     code, out, _ = quantkit("eval", "out", *flags.split())
     assert code == 0
