@@ -76,7 +76,7 @@ def test_equals_the_straightforward_computation(
 def pages(folder: Path) -> Path:
     """Pages of made WikiText."""
     texts = [
-        f" = Page {i} = \n \n The lake @,@ {i} @-@ fold ( as told ) , is ' deep ' ; so it 's said \n"
+        f" = Page {i} = \n \n The lake @,@ {i} @-@ fold ( as told ) , is ' deep ' ; it 's so \n"
         * (i + 1)
         for i in range(5)
     ]
