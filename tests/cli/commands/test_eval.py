@@ -50,7 +50,8 @@ def test_options_are_handed_on_and_figures_are_lines(
 ) -> None:
     flags = (
         "--reference ref --text t.txt --protocol wikitext2-2048 --sequence-length 64 --windows 4 "
-        "--save-reference kept --reference-form topk --trust-remote-code"
+        "--save-reference kept --reference-form topk --tasks a,b --gate kl.mean<1 "
+        "--baseline old.json --allow-overlap --trust-remote-code"
     )
     code, out, _ = quantkit("eval", "out", *flags.split())
     assert code == 0
@@ -64,6 +65,10 @@ def test_options_are_handed_on_and_figures_are_lines(
         "windows": 4,
         "save_reference": Path("kept"),
         "reference_form": "topk",
+        "tasks": ["a", "b"],
+        "gates": ["kl.mean<1"],
+        "baseline": "old.json",
+        "allow_overlap": True,
         "trust_remote_code": True,
     }
     assert out.splitlines() == [
