@@ -102,7 +102,7 @@ def without_overlap(
         raise InputError(
             f"{found.total:.2%} of the evaluation text was seen in calibration",
             why=f"runs of {gram} tokens stand in both: {names or 'a little in many documents'}",
-            hint="another --text, or --allow-overlap for figures that flatter the model",
+            hint="another --text, or --set allow_overlap=true for figures that flatter the model",
         )
     note = f"seen in calibration, left out: {names}"
     return _stating(_without(text, set(seen)), rest, note if seen else None)

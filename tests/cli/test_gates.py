@@ -62,7 +62,7 @@ def test_an_equal_rerun_passes_its_baseline(
 ) -> None:
     old = tmp_path / "old.json"
     old.write_text(json.dumps(measured))
-    code, out, _ = evaluate("--baseline", str(old), "--undecided", "fail", "--json")
+    code, out, _ = evaluate("--baseline", str(old), "--set", "undecided=fail", "--json")
     assert code == 0
     gates = {gate["expression"]: gate["status"] for gate in json.loads(out)["gates"]}
     assert gates == {

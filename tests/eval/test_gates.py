@@ -31,6 +31,45 @@ DOCUMENTS = Documents(
 )
 
 
+SPEED = Speed(
+    local=[
+        LocalSpeed(
+            batch=1,
+            context_tokens=512,
+            kernel="k",
+            threads=2,
+            repeats=10,
+            prefill_tokens_per_s=1000,
+            prefill_ci95=(990, 1010),
+            decode_tokens_per_s=50,
+            decode_ci95=(49, 51),
+            prefill_ratio=0.9,
+            decode_ratio=1.8,
+            ttft_p50_ms=1,
+            itl_p50_ms=2,
+            itl_p95_ms=3,
+            itl_p99_ms=4,
+        )
+    ],
+    engine=[
+        EngineSpeed(
+            engine="vllm",
+            concurrency=16,
+            requests=64,
+            failed_requests=0,
+            input_tokens=128,
+            output_tokens=64,
+            output_tokens_per_s=300,
+            ttft_p50_ms=1,
+            ttft_p99_ms=2,
+            itl_p50_ms=3,
+            itl_p99_ms=4,
+            tpot_excl_first_p50_ms=5,
+        )
+    ],
+)
+
+
 def task(name: str, recovery: float, half: float) -> Task:
     return Task(
         name=name,
@@ -72,43 +111,7 @@ def result(**parts: Any) -> EvalResult:
             kv_bytes_per_token=60,
             fragmentation_fraction=0.02,
         ),
-        "speed": Speed(
-            local=[
-                LocalSpeed(
-                    batch=1,
-                    context_tokens=512,
-                    kernel="k",
-                    threads=2,
-                    repeats=10,
-                    prefill_tokens_per_s=1000,
-                    prefill_ci95=(990, 1010),
-                    decode_tokens_per_s=50,
-                    decode_ci95=(49, 51),
-                    prefill_ratio=0.9,
-                    decode_ratio=1.8,
-                    ttft_p50_ms=1,
-                    itl_p50_ms=2,
-                    itl_p95_ms=3,
-                    itl_p99_ms=4,
-                )
-            ],
-            engine=[
-                EngineSpeed(
-                    engine="vllm",
-                    concurrency=16,
-                    requests=64,
-                    failed_requests=0,
-                    input_tokens=128,
-                    output_tokens=64,
-                    output_tokens_per_s=300,
-                    ttft_p50_ms=1,
-                    ttft_p99_ms=2,
-                    itl_p50_ms=3,
-                    itl_p99_ms=4,
-                    tpot_excl_first_p50_ms=5,
-                )
-            ],
-        ),
+        "speed": SPEED,
         "engines": {"vllm": "passed", "sglang": "no 3-bit kernel"},
         "documents": DOCUMENTS,
         "environment": {"cpu": "some cpu"},
