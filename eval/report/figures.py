@@ -6,6 +6,7 @@ from math import floor, isfinite, log10
 from unicodedata import category
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+SMALLEST_PLAIN = 1e-4
 MINUS = "\u2212"
 
 
@@ -17,9 +18,12 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """The number to that many digits, without an exponent: `0.0148`, `1.23`, `151`."""
+    """The number to that many digits: `0.0148`, `1.23`, `151`, and `2.81e-6` below 1e-4."""
     if value == 0 or not isfinite(value):
         return "0" if value == 0 else "-"
+    if abs(value) < SMALLEST_PLAIN:
+        mantissa, exponent = f"{abs(value):.{digits - 1}e}".split("e")
+        return f"{MINUS if value < 0 else ''}{mantissa}e{int(exponent)}"
     return fixed(value, max(0, digits - 1 - floor(log10(abs(value)))))
 
 

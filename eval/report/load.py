@@ -12,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 from quantkit.core.manifest import FILE_NAME as MANIFEST
+from quantkit.eval.report.artifact import command_of, result_of
 from quantkit.eval.report.figures import visible
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.results import EvalResult, Perplexity, Subject, SweepResult, SweepRun
+from quantkit.eval.results import EvalResult, Perplexity, SweepResult, SweepRun
 
 SWEEP = "sweep.json"
 EVAL = "eval.json"
@@ -104,30 +105,16 @@ def _run(folder: Path, run: SweepRun) -> Build:
 
 def _read_artifact(folder: Path) -> Study:
     manifest = _json(folder / MANIFEST)
-    measured = manifest.get("evaluation")
-    if not measured:
+    stated = result_of(manifest, folder.name)
+    if stated is None:
         raise InputError(
             f"`{folder}` was not evaluated",
             hint=f"quantkit eval {folder} --reference MODEL --json > {folder / EVAL}",
         )
-    recipe = manifest.get("recipe") or {}
-    source = manifest.get("source") or {}
-    subject = {
-        "name": str(recipe.get("name") or folder.name),
-        "bytes": manifest.get("bytes"),
-        "bits_per_weight": manifest.get("bits_per_weight"),
-        "method": recipe.get("method"),
-        "format": manifest.get("format"),
-    }
-    stated = {
-        "environment": manifest.get("environment") or {},
-        "reference": {"name": str(source.get("id") or "the original")},
-        **measured,
-        "artifact": {**subject, **(measured.get("artifact") or {})},
-    }
     result = _validated(EvalResult, stated, folder / MANIFEST)
-    build = _build(result, folder.name)
-    return _single(result, build)
+    build = replace(_build(result, folder.name), command=command_of(manifest))
+    measured = manifest.get("measured") or {}
+    return _single(result, replace(build, seconds=measured.get("seconds")))
 
 
 def _single(result: EvalResult, build: Build) -> Study:
@@ -150,17 +137,13 @@ def _implied_reference(builds: Iterable[Build]) -> Build | None:
             continue
         known = EvalResult(
             schema="quantkit.eval/1",
-            artifact=Subject(**{"bits_per_weight": 16.0, **_stated(result.reference)}),
+            artifact=result.reference,
             protocol=result.protocol,
             tokens=result.tokens,
             perplexity=result.reference_perplexity or Perplexity(value=None),
         )
         return Build(key=ORIGINAL, label="original", family=ORIGINAL, result=known)
     return None
-
-
-def _stated(subject: Subject) -> dict[str, Any]:
-    return {key: value for key, value in subject if value is not None}
 
 
 def _distinct(builds: Sequence[Build]) -> tuple[Build, ...]:

@@ -20,6 +20,7 @@ function el(tag, properties = {}, ...children) {
 const NB = "\u00a0";
 const fixed = (value, decimals) => value.toFixed(decimals).replace("-", "\u2212");
 const significant = (value, digits = 3) => value === 0 ? "0"
+  : Math.abs(value) < 1e-4 ? value.toExponential(digits - 1).replace(/^-/, "\u2212")
   : fixed(value, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value)))));
 const percent = (fraction, digits = 3) => `${significant(100 * fraction, digits)}${NB}%`;
 const plusMinus = (value) => `\u00b1${significant(value, 2).replace(/^0(?=\.)/, "")}`;

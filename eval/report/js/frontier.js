@@ -10,7 +10,7 @@ function frontierChart() {
   const sizes = [...points.map(sizeOf), ...known].map(inUnit);
   const x = [d3.min(sizes) / 1.06, d3.max(sizes) * 1.06];
   const ends = points.flatMap((b) => [b.kl.mean, ...range(b), ...(b.kl.ci ?? [])]).filter((v) => v > 0);
-  const low = Math.min(d3.min(ends), D.noise || Infinity, S.floor ?? Infinity) / 1.5;
+  const low = Math.min(d3.min(ends), nearNoise(d3.min(ends)), S.floor ?? Infinity) / 1.5;
   const y = [low, Math.max(d3.max(ends), S.floor ?? 0) * 1.4];
   const over = usable() === null ? null : inUnit(usable());
   const visible = over !== null && over > x[0] && over < x[1];
@@ -59,6 +59,8 @@ function frontierChart() {
   const whole = known.length ? ` The original ${needs()} ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${limitText()} hold.`}` : "";
   $("#frontier-lede").replaceChildren(el("strong", {}, `${front.length} of ${points.length} builds are on the frontier.`), others + whole);
 }
+// Noise far below every build would leave the chart empty above it.
+const nearNoise = (least) => D.noise && D.noise > least / 20 ? D.noise : Infinity;
 const range = (build) => build.kl.domains.length > 1 ? d3.extent(build.kl.domains, (d) => d[1]) : [];
 const limitText = () => $("#ask-limit").selectedOptions[0].textContent;
 function staircase(front) {

@@ -39,7 +39,7 @@ function tiles(build) {
     const saved = Math.round(100 * (1 - size / whole));
     found.push(tile(`${saved < 0 ? "+" : "\u2212"}${Math.abs(saved)}`, "%", S.axis === "memory" ? "Memory" : "Size", `${bytes(size)} instead of ${bytes(whole)}`));
   }
-  if (build.kl) found.push(tile(significant(kl(build)), "nats", "Divergence", D.noise ? `${significant(kl(build) / D.noise, 2)}\u00d7 the numerical noise of the original` : "mean KL per token"));
+  if (build.kl) found.push(tile(significant(kl(build)), "nats", "Divergence", D.noise && kl(build) < 100 * D.noise ? `${significant(kl(build) / D.noise, 2)}\u00d7 the numerical noise of the original` : "mean KL per token"));
   if (build.decodeRatio) found.push(tile(fixed(build.decodeRatio, 2), "\u00d7", "Decode speed", `of the original's, in the same run`));
   else if (build.top1 !== null && build.top1 !== undefined) found.push(tile(significant(100 * build.top1), "%", "Same top token", "of positions"));
   return found;

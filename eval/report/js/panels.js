@@ -66,7 +66,7 @@ function tailChart() {
   if (!$("#c-tail")) return;
   const rows = [...compared].sort((a, b) => kl(a) - kl(b)), width = widthOf("c-tail");
   const cells = rows.flatMap((build) => TAIL.map(([name, text]) => ({ build, name, text, value: build.kl[name] })).filter((c) => c.value > 0));
-  const [low, high] = d3.extent(cells, (c) => c.value), x = [Math.min(low, D.noise || low) / 1.3, high * 1.2];
+  const [low, high] = d3.extent(cells, (c) => c.value), x = [Math.min(low, nearNoise(low)) / 1.3, high * 1.2];
   const ticks = logTicks(...x).filter((tick) => Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-9);
   const spans = rows.map((build) => ({ build, ends: d3.extent(cells.filter((c) => c.build === build), (c) => c.value) })).filter((s) => s.ends[0]);
   const svg = plot({
