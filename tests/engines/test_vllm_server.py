@@ -1,7 +1,9 @@
 """The harness with the real server: it serves what quantkit wrote, and ends with the block."""
 
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +49,32 @@ def test_a_server_that_does_not_start_is_refused_with_its_own_reason(
     with pytest.raises(RefusedError, match="ended") as refusal, serving(w8a8, 64, 1):
         pytest.fail("it cannot be serving")
     assert "No module named 'vllm'" in str(refusal.value.why)
+
+
+def test_the_server_does_not_outlive_a_process_that_is_killed(tmp_path: Path) -> None:
+    sleeper = tmp_path / "python"  # stands where the server would: what counts is how it is started
+    sleeper.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/id\nexec sleep 60\n")
+    sleeper.chmod(0o755)
+    code = (
+        "from pathlib import Path; from quantkit.eval.speed.vllm import serving; "
+        f"serving(Path({str(tmp_path)!r}), 64, 1).__enter__()"
+    )
+    path = os.pathsep.join(sys.path)
+    started = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {PYTHON: str(sleeper), "PYTHONPATH": path},
+    )
+    while not (tmp_path / "id").exists() or not (tmp_path / "id").read_text().strip():
+        assert started.poll() is None
+        time.sleep(0.1)
+    started.kill()
+    started.wait()
+    server = Path("/proc", (tmp_path / "id").read_text().strip())
+    for _ in range(100):
+        if not server.exists() or "zombie" in (server / "status").read_text():
+            return
+        time.sleep(0.1)
+    pytest.fail("the server is still running")
 
 
 def _children() -> list[str]:
