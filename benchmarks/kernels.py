@@ -1,7 +1,7 @@
 """Speed of every quantized kernel on this machine beside dense bf16 and fp32, as ratios.
 
-    python kernels.py [--json FILE]                 layers of the shapes of an 8B model
-    python kernels.py --model MODEL [--json FILE]   a real model end to end, quantized to nearest
+    python kernels.py [--json FILE]                            layers of the shapes of an 8B model
+    python kernels.py --model MODEL [--json FILE] ARTIFACT...  a model and what was made of it
 
 Takes OMP_NUM_THREADS threads; with one thread the seconds are the thread's own, so that a program
 beside it takes none. All candidates of one shape take turns in one process, so a clock that drifts
@@ -17,13 +17,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, thread_time
 
 import torch
 from torch.nn import functional
 
-from quantkit.api import quantize
 from quantkit.core.errors import RefusedError
 from quantkit.core.scheme import Scheme
 from quantkit.eval.speed.kernel import Job, fitting
@@ -31,7 +29,6 @@ from quantkit.eval.speed.measure import Cell, Effort, measure_cell
 from quantkit.eval.speed.runtime import Runtime, load_runtime
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.open import open_model
-from quantkit.recipes.loader import build_recipe
 
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336))  # outputs, inputs
 ROWS = (1, 512, 2048)
@@ -44,14 +41,7 @@ SCHEMES = (
     Scheme("int", 8, None, activation="int8-token"),
     Scheme("nf4"),
 )
-RECIPES: dict[str, dict[str, object]] = {
-    "W4 g64": {"recipe": "rtn"},
-    "W4 g64 asym": {"recipe": "rtn", "symmetric": False},
-    "W8 channel": {"recipe": "w8a16"},
-    "W8 g64": {"recipe": "rtn", "bits": 8},
-    "W8A8": {"recipe": "smoothquant", "method": "rtn"},
-    "NF4": {"recipe": "nf4"},
-}
+CONTEXTS, DECODE_STEPS = (512, 2048), 32
 TURNS, SECONDS = 7, 10.0
 Work = Callable[[], object]
 Row = dict[str, object]
@@ -126,39 +116,34 @@ def layer_rows(outputs: int, inputs: int) -> list[Row]:
     return found
 
 
-def model_rows(model: str) -> list[Row]:
-    """A model dense and quantized: prefill and decode tokens a second, all in turns."""
-    with TemporaryDirectory() as folder:
-        runtimes: dict[str, Runtime] = {}
-        for name in ("bfloat16", "float32"):
-            opened = open_model(Path(model))
-            dtype = getattr(torch, name)
-            runtimes[f"dense {name}"] = load_runtime(replace(opened, dtype=dtype))
-        for name, flags in RECIPES.items():
-            out = Path(folder) / name.replace(" ", "-")
-            recipe = build_recipe(**flags)  # type: ignore[arg-type]  # flags of several types
-            quantize(model, out, recipe=recipe, device="cpu", evaluate=False)
-            opened = replace(open_model(out), dtype=torch.bfloat16)
-            try:
-                runtimes[name] = load_runtime(opened)
-            except RefusedError as refusal:
-                print(f"{name}: {refusal.what}: {refusal.why}", file=sys.stderr)
-        networks = [runtime.network for runtime in runtimes.values()]
-        found: list[Row] = []
-        for context in (512, 2048):
-            effort = Effort(1, TURNS, SECONDS * len(networks), own_clock())
-            timings = measure_cell(networks, Cell(1, context, 64), effort)
-            for (name, runtime), mine in zip(runtimes.items(), timings, strict=True):
-                row: Row = {"scheme": name, "kernel": runtime.kernel, "context": context}
-                for phase in ("prefill", "decode"):
-                    rates = getattr(mine, f"{phase}_rates")
-                    row[f"{phase}_tokens_per_s"] = median(rates)
-                    for i, dtype in enumerate(("bf16", "fp32")):
-                        other = getattr(timings[i], f"{phase}_rates")
-                        ratio = median(a / b for a, b in zip(rates, other, strict=True))
-                        row[f"{phase}_of_{dtype}"] = ratio
-                found.append(row)
-                _show(row)
+def model_rows(model: str, artifacts: Sequence[Path]) -> list[Row]:
+    """A model dense and its artifacts: prefill and decode tokens a second, all in turns."""
+    bfloat16 = torch.bfloat16
+    runtimes: dict[str, Runtime] = {}
+    for dtype in (bfloat16, torch.float32):
+        opened = replace(open_model(Path(model)), dtype=dtype)
+        runtimes[str(dtype).replace("torch.", "dense ")] = load_runtime(opened)
+    for folder in artifacts:
+        try:
+            runtimes[folder.name] = load_runtime(replace(open_model(folder), dtype=bfloat16))
+        except RefusedError as refusal:
+            print(f"{folder.name}: {refusal.what}: {refusal.why}", file=sys.stderr)
+    networks = [runtime.network for runtime in runtimes.values()]
+    found: list[Row] = []
+    for context in CONTEXTS:
+        effort = Effort(1, TURNS, SECONDS * len(networks), own_clock())
+        timings = measure_cell(networks, Cell(1, context, DECODE_STEPS), effort)
+        for (name, runtime), mine in zip(runtimes.items(), timings, strict=True):
+            row: Row = {"scheme": name, "kernel": runtime.kernel, "context": context}
+            for phase in ("prefill", "decode"):
+                rates = getattr(mine, f"{phase}_rates")
+                row[f"{phase}_tokens_per_s"] = median(rates)
+                for i, dtype in enumerate(("bf16", "fp32")):
+                    other = getattr(timings[i], f"{phase}_rates")
+                    ratio = median(a / b for a, b in zip(rates, other, strict=True))
+                    row[f"{phase}_of_{dtype}"] = ratio
+            found.append(row)
+            _show(row)
     return found
 
 
@@ -171,11 +156,12 @@ def main() -> None:
     """Print one line a measurement; with --json also keep them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="folder of a model to measure end to end")
+    parser.add_argument("artifacts", nargs="*", type=Path, help="what quantkit made of the model")
     parser.add_argument("--json", type=Path, help="file for the figures")
     args = parser.parse_args()
     torch.manual_seed(0)
     if args.model:
-        found = model_rows(args.model)
+        found = model_rows(args.model, args.artifacts)
     else:
         found = [row for shape in SHAPES for row in layer_rows(*shape)]
     if args.json:

@@ -53,7 +53,9 @@ def load_runtime(model: OpenModel, load: Load = Load(), report: Report = silent)
     network, prefix = model.skeleton.model, model.skeleton.prefix
     if model.format is None:
         linears = sum(is_linear(module) for module in network.modules())
-        return Runtime(load_dense(model), prefix, model.dtype, {f"torch linear {name}": linears})
+        load_dense(model)
+        network.tie_weights()  # parameters come one by one: a shared one would be held twice
+        return Runtime(network, prefix, model.dtype, {f"torch linear {name}": linears})
     chosen: dict[tuple[Scheme, torch.Size], Kernel] = {}
     counts: dict[str, int] = {}
     modules = list(network.named_modules())
@@ -71,6 +73,7 @@ def load_runtime(model: OpenModel, load: Load = Load(), report: Report = silent)
         elif any(True for _ in module.parameters(recurse=False)):
             model.load(path, module)
         report(Progress("load", done + 1, len(modules), path))
+    network.tie_weights()
     return Runtime(network, prefix, model.dtype, counts)
 
 

@@ -1,12 +1,13 @@
 """vLLM measured from outside: its OpenAI server on loopback under concurrent requests."""
 
+import ctypes
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -126,6 +127,7 @@ def serving(artifact: Path, max_tokens: int, users: int) -> Iterator[Server]:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # so that its workers can be ended with it
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one prctl, prepared before the fork
             )
         try:
             url = f"http://127.0.0.1:{port}"
@@ -133,6 +135,20 @@ def serving(artifact: Path, max_tokens: int, users: int) -> Iterator[Server]:
             yield Server(url, _version(url), _kernels(log.read_text(errors="replace")))
         finally:
             _stop(process)
+
+
+def _prctl() -> Callable[..., int] | None:
+    """Linux' prctl; None elsewhere."""
+    return getattr(ctypes.CDLL(None), "prctl", None) if sys.platform == "linux" else None
+
+
+PRCTL = _prctl()
+
+
+def _end_with_parent() -> None:
+    """Have the server told to end when this process dies without having ended it."""
+    if PRCTL is not None:
+        PRCTL(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 def _python() -> str:

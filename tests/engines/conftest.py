@@ -121,6 +121,12 @@ def run_script() -> Callable[[str, str, str], None]:
     return run
 
 
+@pytest.fixture(scope="session")
+def engine_python() -> Callable[[str], str]:
+    """The interpreter of an environment; skips the test where there is none."""
+    return interpreter
+
+
 def interpreter(environment: str) -> str:
     """The Python that has the engine; skips the test where there is none.
 
