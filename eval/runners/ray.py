@@ -1,6 +1,7 @@
 """Runs spread over the machines of a Ray cluster that is there already."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from quantkit.core.errors import InputError, ResourceError
 from quantkit.eval.results import SweepRun
@@ -26,8 +27,9 @@ def run(tasks: Sequence[Task]) -> Iterator[SweepRun]:
     except ConnectionError as error:
         hint = "ray start --head, or --runner local"
         raise ResourceError("no Ray cluster answers", why=str(error), hint=hint) from None
-    gpus = 1 if ray.cluster_resources().get("GPU") else 0
-    remote = ray.remote(num_gpus=gpus, max_retries=1)(lambda task: task())
+    found = ray.cluster_resources()  # type: ignore[no-untyped-call]  # of Ray
+    gpus = 1 if found.get("GPU") else 0
+    remote: Any = ray.remote(num_gpus=gpus, max_retries=1)(lambda task: task())
     waiting = [remote.remote(task) for task in tasks]
     while waiting:
         ready, waiting = ray.wait(waiting, num_returns=1)
