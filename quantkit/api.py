@@ -22,6 +22,7 @@ from quantkit.recipes.schema import document_of
 if TYPE_CHECKING:
     import torch
 
+    from quantkit.core.gate import Undecided
     from quantkit.core.manifest import Manifest
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
@@ -53,6 +54,7 @@ class QuantizeResult:
     evaluation: Mapping[str, Any] | None
     gates: tuple[GateOutcome, ...]
     remarks: tuple[str, ...]
+    undecided: Undecided = "warn"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -133,6 +135,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         evaluation=evaluation,
         gates=tuple(result.gates),
         remarks=manifest.remarks,
+        undecided=result.undecided,
     )
 
 
@@ -184,7 +187,8 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         save_reference: a folder to make that later evaluations take as their `reference`.
         reference_form: "hidden" (exact) or "topk" (small, and holds no weights).
         tasks: names that lm-eval knows, or .yaml files of yours, answered by both models.
-        gates: limits on the figures, such as "kl.mean <= 0.05"; their outcomes are in the result.
+        gates: limits on the figures, such as "kl.mean <= 0.05", beside those of the recipe that
+            made the artifact; their outcomes are in the result.
         baseline: the result of an earlier run; what got worse is among the gates that failed.
         allow_overlap: whether text that the artifact was calibrated on is scored all the same.
         trust_remote_code: whether code of the model's folder may run.
@@ -194,13 +198,15 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.eval.baseline import read_baseline
     from quantkit.eval.calibrated import screen_by_manifest
     from quantkit.eval.compare import compare
-    from quantkit.eval.gates import engine_verdicts, judge
+    from quantkit.eval.gates import engine_verdicts, judge, recipe_gates
     from quantkit.eval.subject import read_manifest
     from quantkit.eval.text import TextChoice
 
     limits = [parse_gate(gate) for gate in gates]
     old = read_baseline(Path(baseline)) if baseline else None
     source = resolve(artifact, trust_remote_code=trust_remote_code)
+    manifest = read_manifest(source.folder)
+    own, undecided = recipe_gates(manifest)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
     answered = _answer(source, original, tasks, trust_remote_code, report) if tasks else []
     screen = screen_by_manifest(
@@ -218,10 +224,11 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         update={
             "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "tasks": answered,
-            "engines": engine_verdicts(read_manifest(source.folder).get("engines")),
+            "engines": engine_verdicts(manifest.get("engines")),
+            "undecided": undecided,
         }
     )
-    return found.model_copy(update={"gates": list(judge(limits, found, old))})
+    return found.model_copy(update={"gates": list(judge((*own, *limits), found, old))})
 
 
 def generate(
@@ -336,7 +343,7 @@ def _judged(
     name: str,
 ) -> EvalResult:
     """The result with what the manifest knows of the artifact, and the recipe's gates judged."""
-    from quantkit.eval.gates import engine_verdicts, judge, unscored
+    from quantkit.eval.gates import SMOKE, engine_verdicts, judge, unscored
     from quantkit.eval.results import Subject
 
     found = scored or unscored(Subject(name=name))
@@ -351,7 +358,10 @@ def _judged(
         }
     )
     engines = engine_verdicts(manifest.engines)
-    found = found.model_copy(update={"artifact": artifact, "engines": engines})
+    decides = scored is not None and scored.protocol.text != SMOKE
+    undecided = recipe.undecided if decides else "warn"  # no text here could have passed a gate
+    stated = {"artifact": artifact, "engines": engines, "undecided": undecided}
+    found = found.model_copy(update=stated)
     return found.model_copy(update={"gates": list(judge(recipe.gates, found, baseline))})
 
 

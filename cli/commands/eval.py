@@ -17,13 +17,6 @@ Examples:
 """
 
 
-class Undecided(StrEnum):
-    """What a gate does whose figure is not known well enough."""
-
-    WARN = "warn"
-    FAIL = "fail"
-
-
 class Form(StrEnum):
     """How a reference is kept."""
 
@@ -72,9 +65,6 @@ def evaluate(
     ] = None,
     gate: GateOption = None,
     baseline: BaselineOption = None,
-    undecided: Annotated[
-        Undecided, typer.Option(help="What an undecided gate does: fail exits 3.")
-    ] = Undecided.WARN,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Score text that was calibrated on, too.")
     ] = False,
@@ -107,7 +97,7 @@ def evaluate(
         durable.write_file(output, [strict_json.dumps(found)])
     lines = [*evaluation_lines(found), *task_lines(found), gate_text(found["gates"])]
     console.result(found, "\n".join(lines))
-    return conclude(console, result.gates, undecided.value)
+    return conclude(console, result.gates, result.undecided)
 
 
 COMMAND = evaluate
