@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from quantkit.core.gate import Gate
+from quantkit.core.gate import Gate, Undecided, parse_gate
 from quantkit.eval.baseline import against, regressions
 from quantkit.eval.measured import QUALITY, Measured, by_domain, measured
 from quantkit.eval.results import (
@@ -42,6 +43,20 @@ def unscored(artifact: Subject) -> EvalResult:
     nothing = Protocol(name="none", text="", tokens_sha256="", windows=0, sequence_length=0)
     whole = {"artifact": artifact, "protocol": nothing, "tokens": 0, "perplexity": {"value": None}}
     return EvalResult.model_validate(whole)
+
+
+def recipe_gates(manifest: Mapping[str, Any]) -> tuple[tuple[Gate, ...], Undecided]:
+    """The gates of the recipe that made an artifact, and its policy for undecided ones.
+
+    Raises:
+        InputError: the manifest states something that is no gate.
+    """
+    recipe = manifest.get("recipe") or {}
+    policy = recipe.get("gate_policy")
+    strict = isinstance(policy, Mapping) and policy.get("undecided") == "fail"
+    gates = recipe.get("gates")
+    texts = gates if isinstance(gates, list) else []
+    return tuple(parse_gate(str(text)) for text in texts), "fail" if strict else "warn"
 
 
 def engine_verdicts(engines: object) -> dict[str, str]:

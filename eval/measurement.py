@@ -16,7 +16,6 @@ from quantkit.eval.modules import error_map
 from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.results import EvalResult
 from quantkit.eval.speed.run import measure_speed
-from quantkit.eval.subject import read_manifest
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
 
@@ -60,15 +59,16 @@ def measure(
         trust_remote_code=trust,
         report=report,
     )
-    manifest = read_manifest(artifact.folder)
     extras |= {
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "engines": engine_verdicts(manifest.get("engines")),
         "modules": error_map(manifest.get("modules") or ()),
+        "undecided": undecided,
         "notes": [*found.notes, *extras.get("notes", ())],
     }
     found = found.model_copy(update=extras)
-    return found.model_copy(update={"gates": list(judge(wanted.gates, found, wanted.baseline))})
+    outcomes = judge((*gates, *wanted.gates), found, wanted.baseline)
+    return found.model_copy(update={"gates": list(outcomes)})
 
 
 def _extras(

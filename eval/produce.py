@@ -9,10 +9,11 @@ from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import QuantkitError
+from quantkit.core.gate import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.progress import Report, silent
 from quantkit.eval.card import model_card
-from quantkit.eval.gates import engine_verdicts, judge, unscored
+from quantkit.eval.gates import SMOKE, engine_verdicts, judge, unscored
 from quantkit.eval.modules import error_map
 from quantkit.eval.report.write import write_report
 from quantkit.eval.results import EVAL_FILE, EvalResult, GateOutcome, Subject
@@ -42,6 +43,7 @@ class QuantizeResult:
     evaluation: EvalResult | None
     gates: tuple[GateOutcome, ...]
     remarks: tuple[str, ...]
+    undecided: Undecided = "warn"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -114,6 +116,7 @@ def produce(
         evaluation=judged if found else None,
         gates=tuple(judged.gates),
         remarks=manifest.remarks,
+        undecided=judged.undecided,
     )
 
 
@@ -133,11 +136,14 @@ def _judged(
             "format": manifest.format,
         }
     )
+    decides = found is not None and found.protocol.text != SMOKE
     whole = scored.model_copy(
         update={
             "artifact": artifact,
             "engines": engine_verdicts(manifest.engines),
             "modules": error_map(manifest.modules),
+            # the small text that ships could not have passed any gate
+            "undecided": recipe.undecided if decides else "warn",
         }
     )
     return whole.model_copy(update={"gates": list(judge(recipe.gates, whole, baseline))})

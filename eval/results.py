@@ -262,6 +262,7 @@ class EvalResult(Record):
     """One artifact measured (`eval.json`).
 
     `engines`: "passed" for each engine whose rules hold the artifact, else why they do not.
+    `undecided` says whether a gate that is neither passed nor failed counts as missed.
     """
 
     schema_: Literal["quantkit.eval/1"] = Field(default=EVAL_SCHEMA, alias="schema")
@@ -288,6 +289,7 @@ class EvalResult(Record):
     block_relative_error: list[float | None] = Field(default_factory=list)
     documents: Documents = Documents()
     gates: list[GateOutcome] = Field(default_factory=list)
+    undecided: Literal["warn", "fail"] = "warn"
     environment: dict[str, Any] = Field(default_factory=dict)
     notes: list[str] = Field(default_factory=list)
 

@@ -150,7 +150,8 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         save_reference: a folder to make that later evaluations take as their `reference`.
         reference_form: "hidden" (exact) or "topk" (small, and holds no weights).
         tasks: names that lm-eval knows, or .yaml files of yours, answered by both models.
-        gates: limits on the figures, such as "kl.mean <= 0.05"; their outcomes are in the result.
+        gates: limits on the figures, such as "kl.mean <= 0.05", beside those of the recipe that
+            made the artifact; their outcomes are in the result.
         baseline: the result of an earlier run; what got worse is among the gates that failed.
         allow_overlap: whether text that the artifact was calibrated on is scored all the same.
         triage: whether to find, on a few windows, which blocks and linears carry the divergence.

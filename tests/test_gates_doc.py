@@ -38,7 +38,10 @@ def test_every_gate_in_it_is_a_gate() -> None:
 def checkout(tmp_path: Path) -> Path:
     """The repository that the workflow is in, and a `quantkit` in its path."""
     (tmp_path / "ci").mkdir()
-    few = "name: ci\nextends: rtn\ncalibration: {samples: 1, sequence_length: 64}\n"
+    few = (
+        "name: ci\nextends: rtn\ncalibration: {samples: 1, sequence_length: 64}\n"
+        "gates: [kl.mean <= 0.6]\ngate_policy: {undecided: fail}\n"
+    )
     (tmp_path / "ci" / "recipe.yaml").write_text(few)
     lines = HELDOUT.read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "ci" / "held-out.jsonl").write_text("".join(lines[:24]), encoding="utf-8")
@@ -71,5 +74,5 @@ def test_the_workflow_passes_when_nothing_has_changed(checkout: Path) -> None:
     (checkout / "eval.json").rename(checkout / "ci" / "eval.json")
     again = run(evaluate, checkout)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "gates  5 passed" in again.stdout
+    assert "gates  7 passed" in again.stdout
     assert (checkout / "eval.json").is_file()

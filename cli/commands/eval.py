@@ -29,7 +29,6 @@ class Engine(StrEnum):
 
 REST: Mapping[str, tuple[str, ...]] = {
     "reference_form": ("hidden", "topk"),
-    "undecided": ("warn", "fail"),
     "allow_overlap": ("false", "true"),
 }
 """What `--set` reaches; the first value of each is the default."""
@@ -87,7 +86,7 @@ def evaluate(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="reference_form=topk, undecided=fail, allow_overlap=true. Repeatable.",
+            help="reference_form=topk, or allow_overlap=true. Repeatable.",
         ),
     ] = None,
     trust_remote_code: Annotated[
@@ -129,7 +128,7 @@ def evaluate(
         gate_text(found["gates"]),
     ]
     console.result(found, "\n".join(lines))
-    return conclude(console, result.gates, "fail" if rest["undecided"] == "fail" else "warn")
+    return conclude(console, result.gates, result.undecided)
 
 
 def rest_of(settings: Sequence[str]) -> dict[str, str]:

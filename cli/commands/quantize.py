@@ -126,7 +126,7 @@ def quantize(
         report=console.report,
     )
     console.result(result.to_dict(), result_text(result))
-    return conclude(console, result.gates, wanted.undecided)
+    return conclude(console, result.gates, result.undecided)
 
 
 def _print_recipe(console: Console, recipe: "Recipe") -> int:

@@ -62,7 +62,7 @@ def test_an_equal_rerun_passes_its_baseline(
 ) -> None:
     old = tmp_path / "old.json"
     old.write_text(json.dumps(measured))
-    code, out, _ = evaluate("--baseline", str(old), "--set", "undecided=fail", "--json")
+    code, out, _ = evaluate("--baseline", str(old), "--json")
     assert code == 0
     gates = {gate["expression"]: gate["status"] for gate in json.loads(out)["gates"]}
     assert gates == {
@@ -71,6 +71,25 @@ def test_an_equal_rerun_passes_its_baseline(
         "top1_agreement >= baseline": "passed",
         "artifact.bytes <= baseline": "passed",
     }
+
+
+def test_the_recipe_that_made_an_artifact_is_held_to_its_gates(
+    evaluate: Call, artifact: Path
+) -> None:
+    path = artifact / "quantkit.json"
+    before = path.read_text()
+    manifest = json.loads(before)
+    manifest["recipe"] |= {"gates": ["kl.p99 <= 9", "tasks.recovery > 0.9"]}
+    path.write_text(json.dumps(manifest))
+    lenient = evaluate()
+    manifest["recipe"] |= {"gate_policy": {"undecided": "fail"}}
+    path.write_text(json.dumps(manifest))
+    strict = evaluate()
+    path.write_text(before)
+    assert (lenient[0], strict[0]) == (0, 3)
+    assert lenient[1] == strict[1]
+    assert "gates  1 passed, 1 undecided" in lenient[1]
+    assert "tasks.recovery > 0.9: it was not measured" in lenient[1]
 
 
 def three_percent_less_kl(old: dict[str, Any]) -> None:
