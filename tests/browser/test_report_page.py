@@ -17,6 +17,9 @@ from quantkit.eval.report.write import write_report
 
 Open = Callable[..., Any]
 POINTS = "#c-frontier [role=img]"
+COLUMN = """at => [...document.querySelectorAll("#t-builds tbody tr")].map(
+    row => row.cells[at].dataset.v
+)"""
 ASK = """chosen => {
     for (const [name, value] of Object.entries(chosen)) {
         document.querySelector(`#ask-${name}`).value = value;
@@ -73,7 +76,7 @@ def test_axe_finds_no_violation(show: Open, small: Path, width: int, theme: str)
 def test_forty_recipes_open_in_under_a_second(browser: Browser, large: Path) -> None:
     """Seconds of the page's own thread until it can be used: other work on the machine aside."""
     seconds = []
-    for _ in range(3):
+    for _ in range(2):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -126,12 +129,13 @@ def test_arrows_walk_the_points_and_enter_selects_everywhere(show: Open, report:
 
 def test_every_column_sorts_both_ways_with_the_unmeasured_last(show: Open, report: Path) -> None:
     page = show(report).page
-    for at in range(page.locator("#t-builds thead button").count()):
+    count = page.locator("#t-builds thead button").count()
+    assert count > 10
+    for at in range(count):
         orders = []
         for _ in range(2):
             page.locator("#t-builds thead button").nth(at).click()
-            rows = page.locator("#t-builds tbody tr").all()
-            values = [row.locator("th, td").nth(at).get_attribute("data-v") or "" for row in rows]
+            values = page.evaluate(COLUMN, at)
             known = [value for value in values if value]
             assert values == known + [""] * (len(values) - len(known))
             orders.append(known)
@@ -139,9 +143,9 @@ def test_every_column_sorts_both_ways_with_the_unmeasured_last(show: Open, repor
             up, down = sorted(orders, key=lambda order: float(order[0]))
             assert [float(v) for v in up] == sorted(float(v) for v in up)
             assert [float(v) for v in down] == sorted((float(v) for v in down), reverse=True)
-        sort = page.locator("#t-builds thead th").nth(at).get_attribute("aria-sort")
-        assert sort in {"ascending", "descending"}
-        assert page.locator("#t-builds thead th[aria-sort]").count() == 1
+    sort = page.locator("#t-builds thead th").nth(count - 1).get_attribute("aria-sort")
+    assert sort in {"ascending", "descending"}
+    assert page.locator("#t-builds thead th[aria-sort]").count() == 1
 
 
 def test_the_filter_looks_at_names_families_and_verdicts(show: Open, report: Path) -> None:
