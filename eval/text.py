@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import Calibration, Tokenizer, tokenize
+from quantkit.calibration.tokens import Calibration, Tokenizer, hostile_tokenizer, tokenize
 from quantkit.checkpoint.files import sha256
 from quantkit.core.errors import InputError
 
@@ -81,7 +81,8 @@ def read_text(
 def _plain_windows(path: Path, tokenizer: Tokenizer, length: int, count: int) -> torch.Tensor:
     text = "".join(document.text or "" for document in read_documents(str(path)))
     # Quiet: the text is longer than the model's context, its windows are not.
-    ids = tokenizer(text, verbose=False)["input_ids"]
+    with hostile_tokenizer(path.name):
+        ids = tokenizer(text, verbose=False)["input_ids"]
     windows = min(count, len(ids) // length)
     if windows == 0:
         raise InputError(
