@@ -102,6 +102,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
 
     watch = stopwatch()
     check_output(Path(output))
+    recipe, device = _checked(recipe, device)
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
     prepared = _prepare(source, recipe, device, trust_remote_code)
@@ -145,6 +146,7 @@ def plan(
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
+    recipe, device = _checked(recipe, device)
     source = resolve(model, trust_remote_code=trust_remote_code)
     return _prepare(source, recipe, device, trust_remote_code).plan
 
@@ -239,13 +241,21 @@ def demo(output: str | Path | None = None, *, report: Report = silent) -> list[d
     return rows
 
 
-def _prepare(source: Source, recipe: Recipe | None, device: str, trust: bool) -> Prepared:  # noqa: FBT001 - passed on
+def _checked(recipe: Recipe | None, device: str) -> tuple[Recipe, str]:
+    """The recipe and the device meant, with all that needs no model checked: a model may be big."""
+    from quantkit.pipeline.prepare import parts_of
+
+    wanted = recipe or build_recipe()
+    parts_of(wanted)
+    return wanted, _device(device)
+
+
+def _prepare(source: Source, wanted: Recipe, device: str, trust: bool) -> Prepared:  # noqa: FBT001 - passed on
     """The plan for the recipe and what the model's family adds to it."""
     from quantkit.model.open import open_model
     from quantkit.pipeline.prepare import prepare
 
-    wanted = recipe or build_recipe()
-    model = open_model(source.folder, trust_remote_code=trust, device=_device(device))
+    model = open_model(source.folder, trust_remote_code=trust, device=device)
     family = load_family(model.config.model_type)
     if family is None:
         return prepare(model, wanted)
