@@ -14,7 +14,7 @@ from typer import TyperException
 from quantkit import __version__
 from quantkit.cli.console import Console
 from quantkit.core import registry
-from quantkit.core.errors import QuantkitError
+from quantkit.core.errors import QuantkitError, ResourceError
 
 QUICK_START = """\b
 Quick start:
@@ -28,6 +28,8 @@ Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 gate missed, 4 refused,
 5 memory, disk or I/O, 6 integrity, 7 hub or network, 130 Ctrl-C.
 """
 INTERRUPTED = 130
+CPU_MEMORY = "DefaultCPUAllocator"
+"""In what torch says, as a RuntimeError, where the machine's memory does not suffice."""
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors and the result only.")]
@@ -137,7 +139,7 @@ def _fail(console: Console, error: Exception) -> int:
     kind = type(error).__name__
     if isinstance(error, QuantkitError):
         code, told = error.exit_code, (error.what, error.why, error.hint)
-    elif isinstance(error, MemoryError) or kind == "OutOfMemoryError":
+    elif isinstance(error, MemoryError) or kind == "OutOfMemoryError" or CPU_MEMORY in str(error):
         hint = "fewer --samples, or --device cpu"
         code, told = 5, ("not enough memory", str(error) or None, hint)
     elif isinstance(error, ConnectionError):
@@ -145,7 +147,7 @@ def _fail(console: Console, error: Exception) -> int:
         code, told = 7, ("the network failed", str(error) or None, hint)
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
-        code, told = 5, (f"{error.strerror or error}{where}", None, None)
+        code, told = 5, (f"{error.strerror or error}{where}", None, ResourceError.remedy)
     else:
         why = f"this is a bug in quantkit; the traceback is in {_log(error)}"
         code, told = 1, (f"internal error: {kind}: {error}", why, "a report with that file")

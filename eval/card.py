@@ -7,9 +7,12 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from quantkit.core.errors import InputError
+from quantkit.checkpoint.files import inside, opened, read_into
+from quantkit.core.errors import QuantkitError
 from quantkit.recipes.document import dump, parse
 
+CARD_BYTES = 64 * 2**10
+"""Of the original's card; front matter stands at its beginning."""
 KEPT_FIELDS = ("license", "license_name", "license_link", "language", "pipeline_tag")
 
 NEEDS = {
@@ -86,7 +89,7 @@ python -m sglang.launch_server --model-path FOLDER
 {{ manifest.calibration.sequence_length }} tokens, SHA-256 of the token ids \
 `{{ manifest.calibration.sha256 }}`
 {%- endif %}
-- Versions: {% for package, version in manifest.environment.items() -%}
+- Made with: {% for package, version in manifest.environment.items() -%}
 {{ package }} {{ version }}{{ ", " if not loop.last }}{% endfor %}
 
 `quantkit.json` holds the rest: the recipe in full, every module's scheme and loss, what became \
@@ -138,9 +141,8 @@ def model_card(manifest: Mapping[str, Any], source: Path | None = None) -> str:
 
 
 def _base(manifest: Mapping[str, Any], source: Path | None) -> str:
-    return str(
-        manifest["source"].get("id") or (source and source.resolve().name) or "a local model"
-    )
+    folder = source.resolve().name.encode(errors="replace").decode() if source else ""
+    return str(manifest["source"].get("id") or folder or "a local model")
 
 
 def _front_matter(
@@ -153,7 +155,10 @@ def _front_matter(
         fields |= {"base_model": base, "base_model_relation": "quantized"}
     bits = re.findall(r"W(\d+)", " ".join(schemes)) or ["4"]
     tags = [manifest["recipe"]["method"], manifest["format"], *(f"{b}-bit" for b in bits)]
-    inherited = [tag for tag in ("conversational",) if tag in (original.get("tags") or ())]
+    theirs = original.get("tags")
+    inherited = (
+        ["conversational"] if isinstance(theirs, list) and "conversational" in theirs else []
+    )
     return {
         **fields,
         "pipeline_tag": fields.get("pipeline_tag", "text-generation"),
@@ -164,14 +169,19 @@ def _front_matter(
 
 def _card_fields(source: Path | None) -> dict[str, Any]:
     """Front matter of the original's card; empty where there is none that can be read."""
-    card = source / "README.md" if source else None
-    if card is None or not card.is_file():
+    if source is None:
         return {}
-    text = card.read_text(encoding="utf-8", errors="replace")
-    found = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
     try:
-        return parse(found[1], "README.md").data if found else {}
-    except InputError:  # somebody else's card is no reason to stop
+        card = inside(source, "README.md")
+        with opened(card) as (fd, fingerprint):
+            head = bytearray(min(fingerprint.size, CARD_BYTES))
+            read_into(card, fd, memoryview(head), 0)
+        first, *lines = head.decode("utf-8", errors="replace").splitlines() or [""]
+        marks = [number for number, line in enumerate(lines) if line.rstrip() == "---"]
+        if first.rstrip() != "---" or not marks:
+            return {}
+        return parse("\n".join(lines[: marks[0]]), "README.md").data
+    except QuantkitError:  # somebody else's card is no reason to stop
         return {}
 
 

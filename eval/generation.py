@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from quantkit.calibration.tokens import load_tokenizer
+from quantkit.calibration.chat import apply, template_of
+from quantkit.calibration.tokens import hostile_tokenizer, load_tokenizer
 from quantkit.checkpoint.files import read_json
 from quantkit.core.errors import InputError
-from quantkit.model.open import load_dense, open_model
+from quantkit.model.open import check_ids, context_length, load_dense, open_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -19,7 +20,7 @@ def generate_text(
     folder: Path,
     prompt: str,
     *,
-    max_new_tokens: int = 128,
+    max_new_tokens: int = 64,
     chat: bool = False,
     trust_remote_code: bool = False,
     emit: Callable[[str], None] | None = None,
@@ -27,17 +28,27 @@ def generate_text(
     """The model's likeliest continuation of `prompt`, computed with the decoded weights.
 
     With `chat` the prompt is a user's turn in the model's own chat template. `emit` gets each
-    piece of text as soon as no later token can change it.
+    piece of text as soon as no later token can change it. The text ends with the context at latest.
 
     Raises:
-        InputError: the prompt is empty, or `chat` and there is no chat template, or it fails.
+        InputError: the prompt is empty or longer than the context, or `chat` and there is no chat
+            template, or it fails.
     """
     tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
     ids = _prompt_ids(tokenizer, prompt, chat=chat)
-    model = load_dense(open_model(folder, trust_remote_code=trust_remote_code))
+    opened = open_model(folder, trust_remote_code=trust_remote_code)
+    check_ids(opened, ids)
+    room = context_length(opened) - ids.shape[1]
+    if room < 1:
+        raise InputError(
+            f"the prompt has {ids.shape[1]:,} tokens",
+            why=f"the model's context is {context_length(opened):,}",
+            hint="a shorter prompt",
+        )
+    model = load_dense(opened)
     produced: list[int] = []
     text = ""
-    for token in _greedy(model, ids, max_new_tokens, _stop_ids(folder, tokenizer)):
+    for token in _greedy(model, ids, min(max_new_tokens, room), _stop_ids(folder, tokenizer)):
         produced.append(token)
         whole = tokenizer.decode(produced, skip_special_tokens=True)
         if whole.endswith("\ufffd"):
@@ -52,7 +63,8 @@ def generate_text(
 def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> torch.Tensor:
     text = _as_turn(tokenizer, prompt) if chat else prompt
     # A template writes its special tokens itself; a second BOS would follow otherwise.
-    ids = tokenizer(text, add_special_tokens=not chat)["input_ids"]
+    with hostile_tokenizer("the prompt"):
+        ids = tokenizer(text, add_special_tokens=not chat)["input_ids"]
     if not ids:
         raise InputError("the prompt has no tokens", hint='"Once upon a time"')
     return torch.tensor([ids])
@@ -62,14 +74,13 @@ def _as_turn(tokenizer: Any, prompt: str) -> str:
     """The prompt as a user's turn, and the opening of the answer."""
     turns = [{"role": "user", "content": prompt}]
     hint = "the same prompt without --chat"
-    if not tokenizer.chat_template:
+    if not template_of(tokenizer):
         raise InputError("the tokenizer has no chat template", hint=hint)
     try:
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # a template can raise anything
+        return apply(tokenizer, turns, generation_prompt=True)
+    except (RuntimeError, TimeoutError) as error:
         why = str(error).partition("\n")[0]
         raise InputError("the chat template fails on this prompt", why=why, hint=hint) from error
-    return str(text)
 
 
 def _greedy(

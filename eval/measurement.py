@@ -46,6 +46,8 @@ def measure(
         QuantkitError: the two cannot be compared, or a text, task or engine is not there.
     """
     trust = wanted.trust_remote_code
+    manifest = read_manifest(artifact.folder)
+    gates, undecided = recipe_gates(manifest)
     extras = _extras(artifact, reference, wanted, report)
     screen = screen_by_manifest(
         artifact.folder, allow=wanted.allow_overlap, trust_remote_code=trust

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import Tokenizer
+from quantkit.calibration.tokens import Tokenizer, hostile_tokenizer
 from quantkit.checkpoint.files import sha256
 from quantkit.core.errors import InputError
 from quantkit.eval.protocol import Corpus, Cut, Piece, begins_with, find_protocol
@@ -95,7 +95,8 @@ def read_text(
     name = str(SMOKE) if choice.text in SHIPPED else str(choice.text)
     path = Path(name)
     plain = path.suffix == ".txt" and path.is_file()
-    cut = protocol.cut(Corpus(read_documents(name), plain), tokenizer, length, most)
+    with hostile_tokenizer(path.name):
+        cut = protocol.cut(Corpus(read_documents(name), plain), tokenizer, length, most)
     if not cut.pieces:
         raise InputError(
             f"`{name}` does not fill one window of {length:,} tokens",

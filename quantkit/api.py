@@ -13,7 +13,6 @@ from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
-from quantkit.recipes.loader import build_recipe
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
@@ -70,14 +69,15 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.eval.produce import Order, produce
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.calibrate import calibrate
-    from quantkit.pipeline.start import start
+    from quantkit.pipeline.start import checked, start
 
     trust = trust_remote_code
     check_output(Path(output))
     old = read_baseline(Path(baseline)) if baseline else None
+    wanted, device = checked(recipe, device)
     source = resolve(model, trust_remote_code=trust)
     check_output(Path(output), source.folder)
-    prepared = start(source.folder, recipe or build_recipe(), device, trust_remote_code=trust)
+    prepared = start(source.folder, wanted, device, trust_remote_code=trust)
     calibration = calibrate(prepared, trust_remote_code=trust)
     order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
 
@@ -107,10 +107,10 @@ def plan(
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
-    from quantkit.pipeline.start import start
+    from quantkit.pipeline.start import checked, start
 
+    wanted, device = checked(recipe, device)
     source = resolve(model, trust_remote_code=trust_remote_code)
-    wanted = recipe or build_recipe()
     return start(source.folder, wanted, device, trust_remote_code=trust_remote_code).plan
 
 

@@ -127,7 +127,7 @@ class CalibrationBlock(_Block):
     """`calibration:`."""
 
     text: Line = CalibrationSpec.text
-    samples: Count = CalibrationSpec.samples
+    samples: Annotated[int, Field(ge=0)] = CalibrationSpec.samples
     sequence_length: Count = CalibrationSpec.sequence_length
 
 
@@ -233,15 +233,18 @@ def _validated(shape: type[Block], document: Document, noun: str) -> Block:
         faults = {_path(e, document.data): _told(shape, e) for e in error.errors()}
     order = {place: index for index, place in enumerate(document.places.values())}
     faults = dict(sorted(faults.items(), key=lambda item: order.get(document.place(item[0]), -1)))
-    lines = [
-        f"{document.place(path)}: {'.'.join(map(str, path))}: {what}"
-        for path, (what, _) in faults.items()
-    ]
+    lines = [f"{_where(document, path)}: {what}" for path, (what, _) in faults.items()]
     hint = next((hint for _, hint in faults.values() if hint), None)
     if len(lines) == 1:
         raise InputError(lines[0], hint=hint)
     name = document.data.get("name")
     raise InputError(f"{noun} `{name}` has {len(lines)} faults", why="\n".join(lines), hint=hint)
+
+
+def _where(document: Document, path: Path) -> str:
+    """Place and key; a flag says both."""
+    place = document.place(path)
+    return place if place.startswith("--") else f"{place}: {'.'.join(map(str, path))}"
 
 
 def _path(error: ErrorDetails, data: Any) -> Path:

@@ -61,7 +61,8 @@ def quantize(
         typer.Option(help="File, folder or hub data set. Default: quantkit's own."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(help="Windows of calibration text. Default: 128.")
+        int | None,
+        typer.Option(help="Windows of calibration text, if it fills them. Default: 128."),
     ] = None,
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens in a window. Default: 2048.")

@@ -16,12 +16,10 @@ import torch
 from quantkit.calibration import chat
 from quantkit.calibration.chat import Tokenizer
 from quantkit.calibration.text import Document
-from quantkit.core.errors import InputError, RefusedError
+from quantkit.checkpoint.side_files import VOCABULARIES
+from quantkit.core.errors import InputError, QuantkitError, RefusedError
 
-__all__ = ["Calibration", "Ledger", "Tokenizer", "load_tokenizer", "tokenize"]
-
-# Any of these is a vocabulary; without one, transformers builds an empty tokenizer in silence.
-VOCABULARIES = ("tokenizer.json", "*.model", "vocab.json", "vocab.txt", "*.tiktoken", "tekken.json")
+__all__ = ["Calibration", "Ledger", "Tokenizer", "hostile_tokenizer", "load_tokenizer", "tokenize"]
 
 Form = Literal["text", "template", "template failed", "no template"]
 
@@ -122,7 +120,7 @@ def tokenize(
 
 def _start(tokenizer: Tokenizer) -> list[int]:
     """Ids that the tokenizer puts in front of any text."""
-    with _hostile_tokenizer():
+    with hostile_tokenizer():
         bare = list(tokenizer("a", add_special_tokens=False)["input_ids"])
         full = list(tokenizer("a")["input_ids"])
     for length in range(len(full) - len(bare) + 1):
@@ -161,7 +159,7 @@ def _fill(
 def _encode(tokenizer: Tokenizer, text: str, where: str) -> list[int]:
     if not text:
         return []
-    with _hostile_tokenizer(where):
+    with hostile_tokenizer(where):
         # Quiet: a document may well be longer than the model's context, its windows are not.
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
@@ -221,7 +219,7 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Tokenizer: 
         raise missing
     from transformers import AutoTokenizer
 
-    with _hostile_tokenizer():
+    with hostile_tokenizer():
         try:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=trust_remote_code
@@ -243,12 +241,17 @@ def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Tokenizer: 
 
 
 @contextmanager
-def _hostile_tokenizer(where: str = "the tokenizer") -> Iterator[None]:
-    """Panics of the Rust tokenizers library as errors; they are no subclass of Exception."""
+def hostile_tokenizer(where: str = "the tokenizer") -> Iterator[None]:
+    """What the Rust tokenizers library raises, as an error for people.
+
+    That is plain Exception for what it dislikes, and panics, which are no subclass of Exception.
+    """
     try:
         yield
+    except QuantkitError:
+        raise
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         reason = str(error).partition("\n")[0]
         raise InputError(f"{where}: the tokenizer gave up", why=reason) from None

@@ -14,17 +14,15 @@ from quantkit.checkpoint.reader import PICKLES, TEMPLATES, Checkpoint
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import InputError
 
+# Any of these is a vocabulary; without one, transformers builds an empty tokenizer in silence.
+VOCABULARIES = ("tokenizer.json", "*.model", "vocab.json", "vocab.txt", "*.tiktoken", "tekken.json")
 NEEDED = (
+    *VOCABULARIES,
     "generation_config.json",
     "tokenizer*",
     "special_tokens_map.json",
     "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
     "merges.txt",
-    "*.tiktoken",
-    "spiece.model",
-    "sentencepiece*.model",
     "chat_template.j*",
     f"{TEMPLATES}/*.jinja",
     "*processor_config.json",
@@ -60,10 +58,19 @@ def carry_side_files(
     fates = {}
     for name in checkpoint.files:
         fate = _left_because(checkpoint, name, trust_remote_code=trust_remote_code)
-        fates[name] = f"left: {fate}" if fate else "copied"
+        fates[_shown(name)] = f"left: {fate}" if fate else "copied"
         if not fate:
             writer.copy_side_file(inside(checkpoint.folder, name), name)
     return fates
+
+
+def _plain(name: str) -> bool:
+    """Whether a name can stand in a line of SHA256SUMS and in JSON as it is."""
+    return name.isprintable() and "\\" not in name
+
+
+def _shown(name: str) -> str:
+    return name if _plain(name) else name.encode("unicode_escape").decode("ascii")
 
 
 def edited_config(config: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,6 +89,7 @@ def _left_because(checkpoint: Checkpoint, name: str, *, trust_remote_code: bool)
     needed = any(fnmatchcase(name, pattern) for pattern in NEEDED)
     code = suffix == ".py"
     reasons = (
+        (not _plain(name), "no plain name"),
         (name in OWN, OWN.get(name, "")),
         (name.startswith("."), "hidden"),
         (name.endswith("/"), "a subfolder"),

@@ -1,5 +1,6 @@
 """Where a model comes from: a folder, or the hub's cache filled with just the files needed."""
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,13 @@ from quantkit.checkpoint.reader import (
     read_weight_map,
     shard_names,
 )
-from quantkit.core.errors import HubError, InputError, IntegrityError, RefusedError
+from quantkit.core.errors import HubError, InputError, IntegrityError, RefusedError, ResourceError
 
 _ID = re.compile(
     r"(?:hf://)?(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>\w(?!.*\.\.)[\w./-]*))?", re.ASCII
 )
+HERE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
+"""What fails on this machine; the network's own errors are OSErrors, too."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 SIDE_FILES = (
@@ -158,12 +161,25 @@ def _hub_errors(repo: str, revision: str | None) -> Iterator[None]:
         raise HubError(f"`{repo}` has no revision `{revision}`", hint=repo) from error
     except errors.LocalEntryNotFoundError as error:
         raise _unreachable(repo, error) from error
+    except OSError as error:
+        if error.errno in HERE:
+            where = error.filename or "the hub's cache"
+            raise ResourceError(
+                f"cannot write `{where}`",
+                why=error.strerror,
+                hint="HF_HOME on a disk with space, where you may write",
+            ) from error
+        raise _failed(repo, error) from error
     except Exception as error:  # the HTTP and xet libraries below the client raise their own
-        raise HubError(
-            f"fetching `{repo}` failed",
-            why=(str(error) or type(error).__name__).splitlines()[0],
-            hint="start again; files that are complete are kept",
-        ) from error
+        raise _failed(repo, error) from error
+
+
+def _failed(repo: str, error: Exception) -> HubError:
+    return HubError(
+        f"fetching `{repo}` failed",
+        why=(str(error) or type(error).__name__).splitlines()[0],
+        hint="start again; files that are complete are kept",
+    )
 
 
 def _unreachable(repo: str, error: Exception) -> HubError:

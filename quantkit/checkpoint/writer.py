@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 DEFAULT_SHARD_SIZE = 5 * 10**9
-LOCK = "lock"
+MARKER = ".quantkit-unfinished"
+"""A file that tells a partial folder from anybody's; files so called are never copied."""
 SUMS = "SHA256SUMS"
 
 
@@ -148,7 +149,7 @@ class ArtifactWriter:
         self.finish_weights()
         self.write_bytes(SUMS, _sums(self.folder).encode())
         with durable.io_errors(self.folder):
-            (self.folder / LOCK).unlink()
+            (self.folder / MARKER).unlink()
             durable.sync_folder(self.folder)
         self._complete = True
         try:
@@ -203,13 +204,19 @@ def check_output(output: Path, source: Path | None = None) -> None:
     """Nothing, when `output` can become a new folder outside of `source`.
 
     Raises:
-        InputError: it exists and is not an empty folder, its parent does not exist, or it would
-            lie in the source.
+        InputError: it exists and is not an empty folder, or is a mount point, its parent does not
+            exist, or it would lie in the source.
     """
     if output.name in ("", ".."):
         raise InputError(f"`{output}` is no name for a new folder", hint="-o path/to/new-folder")
     if output.is_symlink() or (output.exists() and not output.is_dir()):
         raise InputError(f"`{output}` exists and is not a folder", hint="another -o")
+    if output.is_mount():
+        raise InputError(
+            f"`{output}` is a mount point",
+            why="the folder is made beside its name and renamed, which no mount point allows",
+            hint=f"-o {shlex.quote(str(output / 'name'))}",
+        )
     if output.is_dir() and any(output.iterdir()):
         raise InputError(
             f"`{output}` exists and is not empty",
@@ -231,49 +238,74 @@ def check_output(output: Path, source: Path | None = None) -> None:
 
 
 def _claim(folder: Path) -> int:
-    """Make the partial folder, or take over one that a killed run left; the lock's descriptor.
+    """Make the partial folder, or take over one that a killed run left; a locked descriptor of it.
 
-    The lock is the kernel's (flock), so a killed run never keeps it.
+    The lock is the kernel's (flock) on the folder itself, so a killed run never keeps it, and it
+    holds until the folder has its name.
     """
-    lock = folder / LOCK
     with durable.io_errors(folder):
-        try:
+        with suppress(FileExistsError):
             folder.mkdir()
-        except FileExistsError:
-            if not folder.is_dir() or not (lock.is_file() or not any(folder.iterdir())):
-                raise InputError(
-                    f"`{folder}` is in the way",
-                    why="it is no unfinished run of quantkit",
-                    hint="remove it or give it another name",
-                ) from None
         try:
-            fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            fd = _open_folder(folder)
         except OSError:
-            with suppress(OSError):
-                folder.rmdir()
+            _remove_empty(folder)
             raise
         try:
-            _lock(fd, lock)
-            for entry in folder.iterdir():
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                elif entry.name != LOCK:
-                    entry.unlink()
+            _lock(fd, folder)
+            _take(folder)
         except BaseException:
             os.close(fd)
             raise
     return fd
 
 
-def _lock(fd: int, lock: Path) -> None:
+def _take(folder: Path) -> None:
+    """Mark a locked folder as unfinished, and empty it if a killed run left something."""
+    marker = folder / MARKER
+    if not marker.is_file() and any(folder.iterdir()):
+        raise _in_the_way(folder)
+    try:
+        marker.touch()
+    except OSError:
+        _remove_empty(folder)
+        raise
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry != marker:
+            entry.unlink()
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _open_folder(folder: Path) -> int:
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except NotADirectoryError:
+        raise _in_the_way(folder) from None
+
+
+def _in_the_way(folder: Path) -> InputError:
+    return InputError(
+        f"`{folder}` is in the way",
+        why="it is no unfinished run of quantkit",
+        hint="remove it or give it another name",
+    )
+
+
+def _lock(fd: int, folder: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mine = lock.exists() and os.path.samestat(os.fstat(fd), lock.stat())
+        mine = folder.exists() and os.path.samestat(os.fstat(fd), folder.stat())
     except BlockingIOError:
         mine = False
     if not mine:
         raise ResourceError(
-            f"another run is writing to `{lock.parent}`",
+            f"another run is writing to `{folder}`",
             hint="wait for it to end, or choose another -o",
         )
 
@@ -281,5 +313,5 @@ def _lock(fd: int, lock: Path) -> None:
 def _sums(folder: Path) -> str:
     """SHA-256 of every file, sorted by name, as `sha256sum -c --strict` reads it."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    kept = sorted(name for name, path in paths.items() if path.is_file() and name != LOCK)
+    kept = sorted(name for name, path in paths.items() if path.is_file() and name != MARKER)
     return "".join(f"{files.sha256(paths[name])}  {name}\n" for name in kept)

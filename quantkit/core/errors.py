@@ -14,19 +14,20 @@ class QuantkitError(Exception):
     """What went wrong, why, and what to try; `exit_code` is stable and documented."""
 
     exit_code = 1
+    remedy = "again with --debug, and a report with what that shows"
+    """What to try where nothing better is known."""
 
     def __init__(self, what: str, *, why: str | None = None, hint: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.why = why
-        self.hint = hint
+        self.hint = hint or self.remedy
 
     def __str__(self) -> str:
         lines = [self.what]
         if self.why:
             lines.append(self.why)
-        if self.hint:
-            lines.append(f"try: {self.hint}")
+        lines.append(f"try: {self.hint}")
         return "\n".join(lines)
 
 
@@ -34,33 +35,39 @@ class InputError(QuantkitError):
     """Wrong usage, or an input file that is not what it should be."""
 
     exit_code = 2
+    remedy = "another file or value in its place; the documentation says what is taken"
 
 
 class GateMissed(QuantkitError):  # noqa: N818 - the work stands, so it is no "error"
     """A recipe's or a caller's quality bar was not met; the artifact was written."""
 
     exit_code = 3
+    remedy = "more bits, smaller groups or another method, or a lower bar"
 
 
 class RefusedError(QuantkitError):
     """A combination that the model, format or engine cannot hold."""
 
     exit_code = 4
+    remedy = "another model, format or setting"
 
 
 class ResourceError(QuantkitError):
     """Not enough memory or disk, no permission, or an I/O error."""
 
     exit_code = 5
+    remedy = "check the disk, its free space and your permissions"
 
 
 class IntegrityError(QuantkitError):
     """A hash differs, a source changed while it was read, or a check failed."""
 
     exit_code = 6
+    remedy = "fetch or write the files again"
 
 
 class HubError(QuantkitError):
     """The hub or the network: gated, not found, offline."""
 
     exit_code = 7
+    remedy = "again later, or a local folder"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -15,6 +14,9 @@ if TYPE_CHECKING:
     import torch
 
     from quantkit.grid.qtensor import QTensor
+
+REGEX_SECONDS = 1.0
+"""For one name; patterns of strangers may need longer than anybody lives."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,6 @@ class LinearFacts:
     out_features: int
     in_features: int
     transposed: bool = False
-    bias: bool = False
     fused: tuple[str, ...] = ()
 
 
@@ -167,11 +168,15 @@ def regex_covers(pattern: str, name: str) -> bool:
     """Whether the regex `pattern` of a config block matches the beginning of `name`.
 
     Raises:
-        InputError: it is no regex.
+        InputError: it is no regex, or one that takes for ever.
     """
+    import regex
+
     try:
-        return re.match(pattern, name) is not None
-    except re.error as error:
+        return regex.match(pattern, name, timeout=REGEX_SECONDS) is not None
+    except (regex.error, RecursionError, OverflowError, TimeoutError) as error:
         raise InputError(
-            f"`{pattern}` in the quantization config is no regex", why=str(error)
+            f"`{pattern[:80]}` in the quantization config is no regex that can be used",
+            why=str(error) or type(error).__name__,
+            hint="the config.json that belongs to these weights",
         ) from error

@@ -51,9 +51,13 @@ def own_version() -> str:
         return "0+source"
 
 
-def environment() -> dict[str, str]:
-    """Versions that the bytes of an artifact may depend on."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+def environment(device: str) -> dict[str, str]:
+    """What the bytes of an artifact may depend on: versions, and the `device` that computed."""
+    found = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "device": device,
+    }
     for package in ("torch", "transformers", "tokenizers", "safetensors"):
         try:
             found[package] = version(package)

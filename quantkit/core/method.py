@@ -32,8 +32,9 @@ class Solved:
 class Method:
     """One quantization method.
 
-    quantize(weights, stats, scheme, options): `weights` are the fp32 (out_features, in_features)
-        matrices of linears that read the same input, solved together; one Solved each, in order.
+    quantize(weights, stats, scheme, scale_dtype, options): `weights` are the fp32
+        (out_features, in_features) matrices of linears that read the same input, solved together;
+        one Solved each, in order.
         Scales are stored in `scale_dtype`, a torch dtype.
     rescale(weights, stats, scheme, options): per-input-channel scales s (in_features,) fp32, to be
         divided out of the producer of the input and multiplied into the weights' columns, or None

@@ -50,8 +50,7 @@ def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[C
     """
     _every_pattern_matches(recipe.overrides, linears)
     specs = {linear.name: _spec(recipe, linear.name) for linear in linears}
-    kept = [linear for linear in linears if specs[linear.name] is not None]
-    automatic = _automatic_group_size(kept)
+    automatic = _automatic_group_size([f for f in linears if _is_automatic(specs[f.name])])
     fates = []
     for linear in linears:
         spec = specs[linear.name]
@@ -59,7 +58,7 @@ def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[C
         fates.append(Fate(linear, scheme, "" if scheme else "left out by the recipe"))
     _refuse(fates, tuple(checks))
     remarks = []
-    if any(spec and spec.group_size == "auto" for spec in specs.values()):
+    if any(_is_automatic(spec) for spec in specs.values()):
         label = "one per channel" if automatic is None else str(automatic)
         remarks.append(f"group size {label}: the largest that divides every quantized width")
     return Plan(recipe, tuple(fates), tuple(remarks))
@@ -72,6 +71,10 @@ def _spec(recipe: Recipe, name: str) -> SchemeSpec | None:
         if override.covers(name):
             spec = None if override.skip else override.apply(spec or recipe.scheme)
     return spec
+
+
+def _is_automatic(spec: SchemeSpec | None) -> bool:
+    return spec is not None and spec.group_size == "auto"
 
 
 def _automatic_group_size(linears: Sequence[LinearFacts]) -> int | None:

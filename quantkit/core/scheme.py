@@ -1,6 +1,6 @@
 """What a weight becomes, and what its activation becomes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 GridName = Literal["int", "nf4"]
@@ -36,10 +36,16 @@ class Scheme:
             return f"{width} {group}" + (" double" if self.double_quant else "")
         return f"{width} {group} {'sym' if self.symmetric else 'asym'}"
 
+    def contradiction(self) -> str | None:
+        """What of the scheme means nothing beside the rest, as a sentence; None if all does."""
+        if self.grid == "nf4" and self.activation:
+            return "NF4 weights have no 8-bit activations; try: --method smoothquant"
+        if self.grid == "nf4" and not self.symmetric:
+            return "NF4 has no zero point; try: --symmetric"
+        if self.grid != "nf4" and self.double_quant:
+            return "double quantization is of NF4's scales only; try: --method nf4"
+        return None
+
     def groups(self, in_features: int) -> int:
         """Number of scales along one row of `in_features` inputs (integer grids)."""
         return 1 if self.group_size is None else in_features // self.group_size
-
-    def with_group_size(self, group_size: int | None) -> "Scheme":
-        """The same scheme with another group size."""
-        return replace(self, group_size=group_size)

@@ -161,12 +161,13 @@ def _read_state(
         size, offset = state["blocksize"], state.get("nested_offset", 0.0)
         known = state["quant_type"] == "nf4" and isinstance(offset, float)
         known &= isinstance(size, int) and 32 <= size <= 4096
+        stated = tuple(state.get("shape", ()))
         known &= state.get("nested_blocksize", NESTED_SIZE) == NESTED_SIZE
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"`{linear.name}.{STATE}` cannot be read", why=str(error)) from error
     if not known:
         raise RefusedError(f"`{linear.name}` has a quant state that is not read", why=str(state))
-    if tuple(state.get("shape", ())) != shape:
+    if stated != shape:
         raise InputError(f"`{linear.name}` has shape {state.get('shape')}, not {list(shape)}")
     return dict(state)
 

@@ -35,6 +35,11 @@ class Options:
     alpha: float | None = None
     search: bool = True
 
+    def __post_init__(self) -> None:
+        """Refuse an alpha that no share is."""
+        if self.alpha is not None and self.alpha > 1:
+            raise ValueError(f"alpha is a share from 0 to 1, not {self.alpha}")
+
 
 @one_thread()
 def rescale(

@@ -18,12 +18,14 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
+from quantkit.model.complete import check_complete
 from quantkit.model.skeleton import (
     Skeleton,
     build_skeleton,
     is_linear,
     is_transposed,
     linear_facts,
+    persistent_buffers,
     read_config,
     source_name,
 )
@@ -106,25 +108,30 @@ class OpenModel:
         if key == "weight" and is_linear(module) and self.scheme(linear) is not None:
             weight = self.qtensor(linear).dequantize(self.dtype)
             return (weight.T.contiguous() if is_transposed(module) else weight).to(self.device)
+        return self.checkpoint.tensor(self._stored(name)).to(self.device, self.dtype)
+
+    def _stored(self, name: str) -> str:
+        """The checkpoint's name of tensor `name`."""
         source = self.source_name(name)
         if source is None:
             raise InputError(
                 f"`{name}` is not in `{self.checkpoint.folder}`",
                 hint="a folder whose safetensors files hold the whole model",
             )
-        return self.checkpoint.tensor(source).to(self.device, self.dtype)
+        return source
 
     def load(self, name: str, module: nn.Module) -> None:
-        """Give `module` (not its children) its real parameters."""
-        for key, meta in module.named_parameters(recurse=False):
+        """Give `module` (not its children) its real parameters and buffers."""
+        for key, _ in list(module.named_parameters(recurse=False)):
             tensor = self.parameter(f"{name}.{key}")
-            if tensor.shape != meta.shape:
-                raise InputError(
-                    f"`{name}.{key}` is {tuple(tensor.shape)} in the checkpoint",
-                    why=f"config.json makes it {tuple(meta.shape)}",
-                    hint="the config.json that belongs to these weights",
-                )
             setattr(module, key, nn.Parameter(tensor, requires_grad=False))
+        for key, meta in persistent_buffers(module):
+            setattr(module, key, self._buffer(f"{name}.{key}", meta.dtype))
+
+    def _buffer(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """Buffer `name` in the dtype that it was made in; the model's gives way to `self.dtype`."""
+        kept = self.dtype if dtype is self.source_dtype else dtype
+        return self.checkpoint.tensor(self._stored(name)).to(self.device, kept)
 
     def load_block(self, index: int) -> nn.Module:
         """Block `index` with its weights in memory; `release` lets go of them."""
@@ -140,6 +147,8 @@ class OpenModel:
 
     def enter(self, *input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them."""
+        for windows in input_ids:
+            check_ids(self, windows)
         batches = [
             {"input_ids": ids}
             for windows in input_ids
@@ -193,6 +202,22 @@ class OpenModel:
         return logits
 
 
+def check_ids(model: OpenModel, input_ids: torch.Tensor) -> None:
+    """Nothing, when the model has an embedding for every token.
+
+    Raises:
+        InputError: tokens were added to the tokenizer and not to the model.
+    """
+    known = model.skeleton.model.get_input_embeddings().weight.shape[0]
+    highest = int(input_ids.max())
+    if highest >= known:
+        raise InputError(
+            f"the tokenizer of `{model.checkpoint.folder}` makes token {highest:,}",
+            why=f"the model has embeddings for {known:,} tokens",
+            hint="the tokenizer that belongs to this model",
+        )
+
+
 def _wide_product(head: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
     """`head(rows)` in fp32, with a slice of the head's weights widened at a time."""
     wide = rows.float()
@@ -221,7 +246,8 @@ def open_model(
     A `skeleton` that is at hand already is not built again.
 
     Raises:
-        InputError: it is no model folder. RefusedError: its architecture or format is not known.
+        InputError: it is no model folder, or tensors are missing or of another shape.
+        RefusedError: its architecture, format or way of storing tensors is not known.
     """
     checkpoint = open_checkpoint(folder)
     if skeleton is None:
@@ -229,9 +255,10 @@ def open_model(
         skeleton = build_skeleton(config, trust_remote_code=trust_remote_code)
     source = _dtype(skeleton, checkpoint)
     compute = torch.float32 if source is torch.float16 and device == "cpu" else source
-    return OpenModel(
-        skeleton, checkpoint, _format(checkpoint), source, compute, torch.device(device)
-    )
+    found = _format(checkpoint)
+    model = OpenModel(skeleton, checkpoint, found, source, compute, torch.device(device))
+    check_complete(model)
+    return model
 
 
 def _dtype(skeleton: Skeleton, checkpoint: Checkpoint) -> torch.dtype:
@@ -258,6 +285,11 @@ def _format(checkpoint: Checkpoint) -> Format | None:
     stated = checkpoint.config.get("quantization_config")
     if stated is None:
         return None
+    if not isinstance(stated, dict):
+        raise InputError(
+            f"`quantization_config` of `{checkpoint.folder}` is no JSON object",
+            hint="the config.json that belongs to these weights",
+        )
     for name in registry.names("formats"):
         found: Format = registry.load("formats", name, "FORMAT")
         if found.matches(stated):
@@ -275,8 +307,7 @@ def load_dense(model: OpenModel) -> "PreTrainedModel":
     for name, module in network.named_modules():
         if name.startswith(model.skeleton.prefix + "."):
             continue
-        if any(True for _ in module.parameters(recurse=False)):
-            model.load(name, module)
+        model.load(name, module)
     for index in range(len(model.skeleton.blocks)):
         model.load_block(index)
     return network

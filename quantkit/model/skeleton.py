@@ -51,17 +51,16 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         config = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
-    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # configs validate themselves with errors of their own
         if "trust_remote_code" in str(error):
             raise RefusedError(
                 f"`{folder}` needs code of its own to load",
-                why=text,
+                why=said(error),
                 hint="read that code, then add --trust-remote-code",
             ) from error
         raise InputError(
             f"config.json of `{folder}` is not one of a model that transformers knows",
-            why=text,
+            why=said(error),
             hint="a folder of a decoder model with `model_type` in its config.json",
         ) from error
     config.quantization_config = None
@@ -78,20 +77,34 @@ def build_skeleton(config: Any, *, trust_remote_code: bool = False) -> Skeleton:
     """
     from transformers import AutoModelForCausalLM
 
-    try:
+    def build() -> "PreTrainedModel":
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+
+    try:
+        try:
+            model = build()
+        except ValueError as error:
+            if "attention implementation" not in str(error):
+                raise
+            config._attn_implementation = "eager"  # noqa: SLF001 - older families have no other
+            model = build()
+        model.eval().requires_grad_(requires_grad=False)
+        _fill_buffers(model)
+    except Exception as error:  # modeling code divides by, indexes and looks up what configs say
         raise RefusedError(
             f"`{config.model_type}` cannot be built as a causal language model",
-            why=str(error).splitlines()[0],
+            why=said(error),
             hint="quantkit handles decoder models that transformers has as AutoModelForCausalLM",
         ) from error
-    model.eval().requires_grad_(requires_grad=False)
-    _fill_buffers(model)
     head = model.get_output_embeddings()
     name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
     return Skeleton(model, _block_list(model), name)
+
+
+def said(error: Exception) -> str:
+    """The first line of what a library's error says, for people."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _fill_buffers(model: "PreTrainedModel") -> None:
@@ -126,6 +139,12 @@ def _block_list(model: nn.Module) -> str:
     return max(lists, key=lambda name: (len(lists[name]), -name.count(".")))
 
 
+def persistent_buffers(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """The buffers of `module` itself that a checkpoint holds."""
+    passing = module._non_persistent_buffers_set  # noqa: SLF001 - torch has no public name for it
+    return [(n, buffer) for n, buffer in module.named_buffers(recurse=False) if n not in passing]
+
+
 def is_linear(module: nn.Module) -> bool:
     """Whether `module` is a linear layer: torch's own, or GPT-2's transposed Conv1D."""
     return isinstance(module, nn.Linear) or is_transposed(module)
@@ -142,8 +161,7 @@ def linear_facts(name: str, module: nn.Module, fused: tuple[str, ...] = ()) -> L
     shape = tuple(module.weight.shape)  # type: ignore[arg-type]  # a Parameter
     transposed = is_transposed(module)
     out_features, in_features = reversed(shape) if transposed else shape
-    bias = getattr(module, "bias", None) is not None
-    return LinearFacts(name, out_features, in_features, transposed, bias, fused)
+    return LinearFacts(name, out_features, in_features, transposed, fused)
 
 
 def source_name(model: "PreTrainedModel", name: str, present: Collection[str]) -> str | None:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from quantkit.model.skeleton import Skeleton, is_linear, linear_facts
+from quantkit.core.errors import QuantkitError, RefusedError
+from quantkit.model.skeleton import Skeleton, is_linear, linear_facts, persistent_buffers, said
 from quantkit.model.walk import BlockInputs, embed
 
 TOLERANCE = 1e-5
@@ -84,7 +85,24 @@ class Structure:
 
 
 def trace_structure(skeleton: Skeleton) -> Structure:
-    """The structure of every block, from one forward of random numbers per kind of block."""
+    """The structure of every block, from one forward of random numbers per kind of block.
+
+    Raises:
+        RefusedError: the blocks cannot be run that way, or one by one.
+    """
+    try:
+        return _traced(skeleton)
+    except QuantkitError:
+        raise
+    except Exception as error:  # whatever modeling code says to a config that does not fit
+        raise RefusedError(
+            f"the blocks of `{type(skeleton.model).__name__}` cannot be traced",
+            why=f"{type(error).__name__}: {said(error)}",
+            hint="a decoder model whose blocks run on hidden states alone",
+        ) from error
+
+
+def _traced(skeleton: Skeleton) -> Structure:
     width = int(skeleton.model.config.get_text_config().hidden_size)
     hidden = torch.randn((1, _TOKENS, width), generator=torch.Generator().manual_seed(0))
     _, (inputs,) = embed(skeleton, _load_zeros, [{"inputs_embeds": hidden}])
@@ -110,6 +128,8 @@ def _load_zeros(_: str, module: nn.Module) -> None:
     for key, parameter in module.named_parameters(recurse=False):
         zeros = torch.zeros(parameter.shape)
         setattr(module, key, nn.Parameter(zeros, requires_grad=False))
+    for key, buffer in persistent_buffers(module):
+        setattr(module, key, torch.ones(buffer.shape, dtype=buffer.dtype))
 
 
 def _trace_block(
@@ -146,8 +166,7 @@ def _random_copy(meta_block: nn.Module) -> nn.Module:
     block = copy.deepcopy(meta_block).to_empty(device="cpu").float()
     original = dict(meta_block.named_buffers())
     for name, buffer in block.named_buffers():
-        if not original[name].is_meta:
-            buffer.copy_(original[name])
+        buffer.copy_(torch.ones(()) if original[name].is_meta else original[name])
     generator = torch.Generator().manual_seed(1)
     for parameter in block.parameters():
         values = torch.randn(parameter.shape, generator=generator)

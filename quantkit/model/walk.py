@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import nn
 
-from quantkit.model.skeleton import Skeleton
+from quantkit.core.errors import RefusedError
+from quantkit.model.skeleton import Skeleton, persistent_buffers
 
 Load = Callable[[str, nn.Module], None]
 """Gives module `name` real parameters in place of its meta ones (its own, not its children's)."""
@@ -32,6 +34,17 @@ class _Stop(Exception):  # noqa: N818 - control flow, not an error
     """Ends a forward early."""
 
 
+class _Lost(Exception):  # noqa: N818 - control flow, not an error
+    """A block was not given what the block before it gave."""
+
+
+StandIn = Callable[[int, torch.Tensor, BlockInputs], torch.Tensor]
+"""Answers for block `index` when it is called with hidden states and the rest."""
+
+_TUPLES: WeakSet[nn.Module] = WeakSet()
+"""Models that take the first item of what a block returns."""
+
+
 def embed(
     skeleton: Skeleton, load: Load, batches: Iterable[dict[str, torch.Tensor]]
 ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
@@ -39,24 +52,26 @@ def embed(
 
     The calls depend on the shape of a batch alone (rotary tables, masks, positions), so batches of
     one shape share them.
+
+    Raises:
+        RefusedError: the model does more between two blocks than to hand on hidden states.
     """
-    calls: list[BlockInputs] = []
+    calls: dict[int, BlockInputs] = {}
     entered: list[torch.Tensor] = []
     by_shape: dict[torch.Size, list[BlockInputs]] = {}
     count = len(skeleton.blocks)
 
-    def stand_in(hidden: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        calls.append(BlockInputs(arguments, keywords))
-        if len(calls) == count:
+    def stand_in(index: int, hidden: torch.Tensor, given: BlockInputs) -> torch.Tensor:
+        calls[index] = given
+        if index + 1 == count:
             entered.append(hidden)
             raise _Stop
         return hidden
 
-    with _blocks_replaced(skeleton, stand_in), _loaded_on_call(skeleton, load):
+    with _loaded_on_call(skeleton, load):
         for inputs in batches:
-            _forward(skeleton, inputs)
-            by_shape.setdefault(entered[-1].shape, calls.copy())
-            calls.clear()
+            _forward(skeleton, inputs, stand_in)
+            by_shape.setdefault(entered[-1].shape, list(calls.values()))
     return entered, [by_shape[hidden.shape] for hidden in entered]
 
 
@@ -66,43 +81,64 @@ def leave(
     """What follows the last block: the head's input, or the logits if a loaded `head` is given."""
     taken: list[torch.Tensor] = []
 
-    def stand_in(*_: Any, **__: Any) -> torch.Tensor:
-        return hidden
-
     def stop(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+        if arguments[0].shape[:-1] != hidden.shape[:-1]:
+            raise _Lost
         taken.append(arguments[0])
         if head is None:
             raise _Stop
 
     handle = skeleton.model.get_submodule(skeleton.head).register_forward_pre_hook(stop)
     try:
-        with _blocks_replaced(skeleton, stand_in), _loaded_on_call(skeleton, load):
-            out = _forward(skeleton, {"inputs_embeds": torch.zeros_like(hidden)})
+        with _loaded_on_call(skeleton, load):
+            inputs = {"inputs_embeds": torch.zeros_like(hidden)}
+            out = _forward(skeleton, inputs, lambda *_: hidden)
     finally:
         handle.remove()
     return taken[0] if head is None else out.logits
 
 
-def _forward(skeleton: Skeleton, inputs: dict[str, torch.Tensor]) -> Any:
-    with torch.no_grad():
+def _forward(skeleton: Skeleton, inputs: dict[str, torch.Tensor], stand_in: StandIn) -> Any:
+    """The model's output with `stand_in` for its blocks; None where that stopped it.
+
+    Older families take the first item of what a block returns, which of a bare tensor is a row:
+    where that shows, the forward starts over with tuples.
+    """
+    for _ in range(2):
         try:
-            return skeleton.model(**inputs, use_cache=False)
+            with torch.no_grad(), _blocks_replaced(skeleton, stand_in):
+                return skeleton.model(**inputs, use_cache=False)
         except _Stop:
             return None
+        except _Lost:
+            if skeleton.model in _TUPLES:
+                break
+        except Exception:  # of a single block, only what follows it can show
+            if len(skeleton.blocks) > 1 or skeleton.model in _TUPLES:
+                raise
+        _TUPLES.add(skeleton.model)
+    raise RefusedError(
+        f"`{type(skeleton.model).__name__}` does more than hand hidden states from block to block",
+        why="quantkit runs one block after the other, each on what the one before it gave",
+        hint="a model whose decoder is a plain chain of blocks",
+    )
 
 
 @contextmanager
-def _blocks_replaced(skeleton: Skeleton, stand_in: Callable[..., torch.Tensor]) -> Iterator[None]:
-    """Let `stand_in` answer in place of every block."""
+def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn) -> Iterator[None]:
+    """Let `stand_in` answer in place of every block; each must get what the one before it gave."""
+    last: list[torch.Tensor] = []
 
-    def answer(*arguments: Any, **keywords: Any) -> torch.Tensor:
-        if arguments:
-            return stand_in(*arguments, **keywords)
-        return stand_in(keywords.pop("hidden_states"), **keywords)
+    def answer(index: int, *arguments: Any, **keywords: Any) -> Any:
+        hidden = arguments[0] if arguments else keywords.pop("hidden_states")
+        if index != len(last) or (last and hidden is not last[-1]):
+            raise _Lost
+        last.append(stand_in(index, hidden, BlockInputs(arguments[1:], keywords)))
+        return (last[-1],) if skeleton.model in _TUPLES else last[-1]
 
     blocks = skeleton.blocks
-    for block in blocks:
-        block.forward = answer
+    for index, block in enumerate(blocks):
+        block.forward = functools.partial(answer, index)
     try:
         yield
     finally:
@@ -122,9 +158,8 @@ def _loaded_on_call(skeleton: Skeleton, load: Load) -> Iterator[None]:
             loaded.append(module)
 
     for name, module in skeleton.model.named_modules():
-        if name.startswith(skeleton.prefix + ".") or not any(
-            p.is_meta for p in module.parameters(recurse=False)
-        ):
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if name.startswith(skeleton.prefix + ".") or not any(tensor.is_meta for tensor in own):
             continue
         hook = functools.partial(lambda name, module, _: on_call(name, module), name)
         handles.append(module.register_forward_pre_hook(hook))
@@ -138,7 +173,9 @@ def _loaded_on_call(skeleton: Skeleton, load: Load) -> Iterator[None]:
 
 
 def release(module: nn.Module) -> None:
-    """Put the parameters of `module` and its children back on the meta device."""
+    """Put what a checkpoint holds of `module` and its children back on the meta device."""
     for part in module.modules():
+        for key, buffer in persistent_buffers(part):
+            setattr(part, key, buffer.to("meta"))
         for key, parameter in part.named_parameters(recurse=False):
             setattr(part, key, nn.Parameter(parameter.data.to("meta"), requires_grad=False))

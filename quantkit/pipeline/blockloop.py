@@ -14,7 +14,7 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import nn
 
-from quantkit.core.errors import QuantkitError
+from quantkit.core.errors import IntegrityError, QuantkitError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.model.open import OpenModel, drop
 from quantkit.model.structure import Structure
@@ -37,7 +37,7 @@ def quantize_blocks(
     block computes, the next one is read.
 
     Raises:
-        QuantkitError: an input is not finite; it names the module.
+        IntegrityError: an input is not finite; it names the module.
     """
     batches, calls = model.enter(input_ids) if input_ids is not None else ([], [])
     count = len(model.skeleton.blocks)
@@ -99,7 +99,7 @@ class _Pause:
         except QuantkitError as error:
             what = f"the input of `{self.where}` is not finite"
             hint = "check the weights of the blocks before it, or use bf16 where fp16 overflows"
-            raise QuantkitError(what, why=error.what, hint=hint) from error
+            raise IntegrityError(what, why=error.what, hint=hint) from error
         getcurrent().parent.switch()
         return self._follow(module, arguments)
 

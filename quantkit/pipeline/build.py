@@ -55,6 +55,9 @@ def build(
         IntegrityError: the source changed meanwhile, or a file does not decode to what was meant.
     """
     model, schemes = prepared.model, prepared.plan.schemes
+    block = prepared.format.config(model_facts(prepared))
+    writer.write_json("config.json", edited_config(model.checkpoint.config, block))
+    side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust_remote_code)
     job = Job(prepared.method, prepared.options, schemes)
     records: list[ModuleRecord] = []
     written: set[str] = set()
@@ -71,9 +74,6 @@ def build(
         if fate == "copied":
             writer.add(name, model.checkpoint.tensor(name))
     writer.finish_weights()
-    block = prepared.format.config(model_facts(prepared))
-    writer.write_json("config.json", edited_config(model.checkpoint.config, block))
-    side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust_remote_code)
     model.checkpoint.check_unchanged()
     verify_weights(model, writer.folder, records, report)
     size = sum(spec.nbytes for shard in writer.shards for spec in shard.specs)

@@ -1,10 +1,11 @@
-"""Token windows for a prepared model."""
+"""Token windows for a prepared model, and what has to be said of them."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import Calibration, load_tokenizer, tokenize
+from quantkit.core.recipe import CalibrationSpec
 from quantkit.model.open import context_length
 from quantkit.pipeline.prepare import Prepared
 
@@ -25,6 +26,31 @@ def calibrate(prepared: Prepared, *, trust_remote_code: bool = False) -> Calibra
     length = min(wanted.sequence_length, context_length(prepared.model))
     documents = read_documents(wanted.text)
     found = tokenize(documents, tokenizer, wanted.samples, length, wanted.text)
-    path = Path(wanted.text)
-    label = path.name if path.exists() else wanted.text
-    return replace(found, ledger=replace(found.ledger, source=label))
+    return replace(found, ledger=replace(found.ledger, source=text_label(wanted.text)))
+
+
+def text_label(text: str) -> str:
+    """A calibration text's name as an artifact may tell it: without the folders it lies in."""
+    path = Path(text)
+    return path.resolve().name if path.exists() else text
+
+
+def calibration_remarks(calibration: Calibration, wanted: CalibrationSpec) -> tuple[str, ...]:
+    """What the text did not give of what was `wanted`, for people."""
+    found = calibration.ledger
+    remarks = []
+    if found.samples < wanted.samples:
+        remarks.append(
+            f"calibrated on {found.samples} of {wanted.samples} windows, all that the text fills"
+        )
+    if found.sequence_length < wanted.sequence_length:
+        remarks.append(
+            f"calibration windows of {found.sequence_length} tokens, not "
+            f"{wanted.sequence_length}: the model's context is no longer"
+        )
+    if found.chat_template_failed:
+        remarks.append(
+            f"the chat template failed on {found.chat_template_failed} calibration conversations, "
+            "which were taken as plain text"
+        )
+    return tuple(remarks)

@@ -78,7 +78,7 @@ def solve_group(
     weights = [matrix(module) for module in modules]
     dtype = scale_dtype(scheme, state.model.source_dtype)
     divided = None
-    pair = state.structure.pair_of(group)
+    pair = _foldable(state, job, group)
     if stats is not None and pair is not None and job.method.rescale is not None:
         wanted = job.method.rescale(weights, stats, scheme, job.options)
         if wanted is not None:
@@ -90,6 +90,14 @@ def solve_group(
         state.solved[state.full(name)] = result
         place(module, result.qtensor.dequantize())
     return _input_change(divided, scheme)
+
+
+def _foldable(state: BlockState, job: Job, group: LinearGroup) -> ScalePair | None:
+    """The pair that feeds `group`; None where its producer is a linear that is left as it is."""
+    pair = state.structure.pair_of(group)
+    if pair is None or (pair.kind == "linear" and state.full(pair.producer) not in job.schemes):
+        return None
+    return pair
 
 
 def matrix(module: nn.Module) -> torch.Tensor:

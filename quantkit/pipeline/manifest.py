@@ -1,9 +1,13 @@
 """The manifest of a finished artifact."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.files import sha256
@@ -12,6 +16,7 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
 from quantkit.pipeline.build import Built
+from quantkit.pipeline.calibrate import calibration_remarks, text_label
 from quantkit.pipeline.measure import Cost
 from quantkit.pipeline.prepare import Prepared
 
@@ -28,9 +33,12 @@ def manifest_of(
     checkpoint = prepared.model.checkpoint
     weights = sum(math.prod(info.shape) for info in checkpoint.names.values())
     files = {name: sha256(checkpoint.folder / name) for name in sorted(checkpoint.fingerprints)}
+    text = prepared.plan.recipe.calibration
+    stated = {**recipe["calibration"], "text": text_label(text.text)}
+    remarks = calibration_remarks(calibration, text) if calibration else ()
     return Manifest(
         source={"id": source.id, "revision": source.revision, "files": files},
-        recipe=recipe,
+        recipe={**recipe, "calibration": stated},
         format=prepared.format.name,
         calibration=asdict(calibration.ledger) if calibration else None,
         modules=tuple(asdict(record) for record in built.modules),
@@ -40,8 +48,8 @@ def manifest_of(
         bits_per_weight=8 * built.bytes / weights,
         evaluation=None,
         engines=dict(_engines(prepared)),
-        remarks=prepared.plan.remarks,
-        environment=environment(),
+        remarks=(*prepared.plan.remarks, *remarks),
+        environment=environment(device_name(prepared.model.device)),
         measured=asdict(cost),
     )
 
@@ -57,3 +65,15 @@ def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
         )
         reason = next((r for r in reasons if r), None)
         yield name, reason.partition("; try: ")[0] if reason else None
+
+
+def device_name(device: torch.device) -> str:
+    """The kind of device and the name of its processor, e.g. `cpu, Example 9000`."""
+    if device.type == "cuda":
+        return f"cuda, {torch.cuda.get_device_name(device)}"
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        info = ""
+    found = re.search(r"^model name\s*: (.+)$", info, re.MULTILINE)
+    return f"{device.type}, {found[1]}" if found else device.type

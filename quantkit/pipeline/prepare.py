@@ -1,8 +1,11 @@
 """From a model and a recipe to a plan: everything that can be refused is refused here."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
@@ -30,16 +33,13 @@ class Prepared:
 
 
 def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
-    """The plan for `model`; no tensor is read but a few bytes that tell the dtype.
+    """The plan for `model`; no tensor is read.
 
     Raises:
         InputError: unknown method, format, engine or option, or an override that matches nothing.
         RefusedError: model, method, format or a target engine cannot hold what the recipe asks.
     """
-    method: Method = registry.load("methods", recipe.method, "METHOD")
-    output: Format = registry.load("formats", recipe.format, "FORMAT")
-    engines: list[Engine] = [registry.load("engines", e, "ENGINE") for e in recipe.engines]
-    options = method_options(method, recipe)
+    method, output, engines, options = parts_of(recipe)
     if model.format is not None:
         raise RefusedError(
             f"`{model.checkpoint.folder}` is quantized already",
@@ -64,12 +64,29 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     return prepared
 
 
+def parts_of(recipe: Recipe) -> tuple[Method, Format, list[Engine], Any]:
+    """Method, format, target engines and the method's options that a recipe names.
+
+    Raises:
+        InputError: there is no such part or option; no model is needed to tell.
+    """
+    method: Method = registry.load("methods", recipe.method, "METHOD")
+    output: Format = registry.load("formats", recipe.format, "FORMAT")
+    engines = [registry.load("engines", name, "ENGINE") for name in recipe.engines]
+    return method, output, engines, method_options(method, recipe)
+
+
 def model_facts(prepared: Prepared) -> ModelFacts:
     """What the format's config block says of the model."""
     skeleton = prepared.model.skeleton
+    outside = (
+        name
+        for name, module in skeleton.model.named_modules()
+        if is_linear(module) and not name.startswith(skeleton.prefix + ".")
+    )
     return ModelFacts(
         schemes=prepared.plan.schemes,
-        skipped=prepared.plan.skipped,
+        skipped=(*prepared.plan.skipped, *outside),
         head=skeleton.head or None,
         dtype=prepared.model.dtype_name,
         block_prefix=skeleton.prefix,
@@ -80,9 +97,10 @@ def method_options(method: Method, recipe: Recipe) -> Any:
     """The method's options with those of the recipe set.
 
     Raises:
-        InputError: the method has no such option, or its value is of another type.
+        InputError: the method has no such option, or it cannot have that value.
     """
     known = {field.name: field.default for field in fields(method.options)}
+    hints = get_type_hints(method.options)
     for key, value in recipe.options.items():
         if key not in known:
             raise InputError(
@@ -90,15 +108,29 @@ def method_options(method: Method, recipe: Recipe) -> Any:
                 why=f"it has: {', '.join(known) or 'none'}",
                 hint=registry.did_you_mean(key, tuple(known)),
             )
-        wanted = type(known[key])
-        fits = isinstance(value, wanted) or (wanted is float and type(value) is int)
-        if not fits or (isinstance(value, bool) and wanted is not bool):
+        if fault := _misfit(hints[key], value):
             raise InputError(
                 f"option `{key}` of method {method.name} is {value!r}",
-                why=f"it takes a {wanted.__name__}",
-                hint=f"--set options.{key}={known[key]}",
+                why=fault,
+                hint=f"--set options.{key}={json.dumps(known[key])}",
             )
-    return method.options(**recipe.options)
+    try:
+        return method.options(**recipe.options)
+    except ValueError as error:
+        raise InputError(
+            f"the options of method {method.name} do not fit", why=str(error), hint="its defaults"
+        ) from error
+
+
+def _misfit(wanted: Any, value: Any) -> str | None:
+    """Why `value` is none of type `wanted`, or None; numbers among options are never negative."""
+    try:
+        TypeAdapter(wanted).validate_python(value, strict=True)
+    except ValidationError as error:
+        legal = [e["msg"].removeprefix("Input should be ") for e in error.errors()]
+        return f"it takes {' or '.join(legal)}"
+    negative = isinstance(value, int | float) and value < 0
+    return "it takes no negative number" if negative else None
 
 
 def linears_of(
@@ -143,4 +175,7 @@ def _checks(
     def engine_check(engine: Engine) -> Callable[[Scheme, LinearFacts], str | None]:
         return lambda scheme, linear: engine.refuses(output.name, scheme, linear)
 
-    return [method_check, format_check, *(engine_check(engine) for engine in engines)]
+    def sense_check(scheme: Scheme, _: LinearFacts) -> str | None:
+        return scheme.contradiction()
+
+    return [sense_check, method_check, format_check, *(engine_check(engine) for engine in engines)]

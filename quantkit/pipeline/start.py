@@ -8,19 +8,30 @@ import torch
 from quantkit.core.errors import InputError
 from quantkit.core.recipe import Recipe
 from quantkit.model.open import open_model
-from quantkit.pipeline.prepare import Prepared, prepare
-from quantkit.recipes.loader import load_family
+from quantkit.pipeline.prepare import Prepared, parts_of, prepare
+from quantkit.recipes.loader import build_recipe, load_family
+
+
+def checked(recipe: Recipe | None, device: str) -> tuple[Recipe, str]:
+    """The recipe and the device that are meant, with all that needs no model checked.
+
+    Raises:
+        InputError: no such method, format, engine, option or device.
+    """
+    wanted = recipe or build_recipe()
+    parts_of(wanted)
+    return wanted, device_of(device)
 
 
 def start(
-    folder: Path, recipe: Recipe, device: str = "auto", *, trust_remote_code: bool = False
+    folder: Path, recipe: Recipe, device: str = "cpu", *, trust_remote_code: bool = False
 ) -> Prepared:
     """The plan for the recipe, after the exceptions and beside the remarks of the model's family.
 
     Raises:
-        InputError, RefusedError: as `prepare`, or there is no such device.
+        InputError, RefusedError: as `prepare`.
     """
-    model = open_model(folder, trust_remote_code=trust_remote_code, device=device_of(device))
+    model = open_model(folder, trust_remote_code=trust_remote_code, device=device)
     family = load_family(model.config.model_type)
     if family is None:
         return prepare(model, recipe)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from quantkit.calibration import chat
 from quantkit.calibration.text import Document, read_documents
 from quantkit.calibration.tokens import load_tokenizer, tokenize
 from quantkit.core.errors import InputError, RefusedError
@@ -170,6 +171,8 @@ def test_no_template_means_plain_turns() -> None:
         "{% for i in range(10**9) %}x{% endfor %}",
         "{{ 'x' * 1000000 }}",
         "{{ 1 / 0 }}",
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{{ ('x' * 9000000000)|length }}",
         "{# " + "x" * 70_000 + " #}" + CHATML,
     ],
 )
@@ -277,3 +280,22 @@ def test_tokenizer_with_code_of_its_own_is_refused(tmp_path: Path) -> None:
 def test_import_is_cheap() -> None:
     code = "import sys, quantkit.calibration.tokens; sys.exit('transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("template", [{"tool_use": CHATML}, ["no text"]])
+def test_a_tokenizer_without_a_default_template_has_none(template: Any) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    assert chat.renderer(tokenizer) is None
+
+
+def test_what_the_tokenizer_library_raises_names_the_text() -> None:
+    class Failing:
+        eos_token_id = None
+        chat_template = None
+
+        def __call__(self, *_: Any, **__: Any) -> Any:
+            raise Exception("WordLevel error: Missing [UNK] token")  # noqa: TRY002 - as it does
+
+    with pytest.raises(InputError, match="the tokenizer gave up"):
+        tokenize([CHAT], cast(Any, Failing()), 1, 8, "chat")

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ CARRIED = (
     "special_tokens_map.json",
     "spiece.model",
     "tokenizer.model",
+    "tiktoken.model",
+    "tekken.json",
     "video_preprocessor_config.json",
     "vocab.json",
     "additional_chat_templates/rag.jinja",
@@ -124,3 +127,19 @@ def test_config_on_disk_differs_by_the_block_alone(tiny_checkpoint: Any, tmp_pat
     after = (output / "config.json").read_text()
     assert after == before + ',\n  "quantization_config": {\n    "bits": 4\n  }\n}\n'
     assert json.loads(after)["quantization_config"] == {"bits": 4}
+
+
+@pytest.mark.parametrize("name", ["tekken.json", "tiktoken.model", "de.tiktoken"])
+def test_a_vocabulary_is_carried_whatever_its_size(folder: Path, tmp_path: Path, name: str) -> None:
+    (folder / name).write_bytes(bytes(3 * 2**20))
+    assert carry(folder, tmp_path / "out")[name] == "copied"
+
+
+@pytest.mark.parametrize("name", [b"Lizenz_f\xfcr.pdf", b"LICENSE\nother", b"back\\slash.txt"])
+def test_a_name_that_no_list_of_files_can_hold_stays_behind(
+    folder: Path, tmp_path: Path, name: bytes
+) -> None:
+    (folder / os.fsdecode(name)).write_bytes(b"text")
+    fates = carry(folder, tmp_path / "out")
+    assert list(fates.values()).count("left: no plain name") == 1
+    assert all(n.isprintable() and n.encode() for n in fates)

@@ -1,5 +1,6 @@
 """Cases ask a hub on loopback from a child process: the client reads its settings at import."""
 
+import errno
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from quantkit.checkpoint.source import Source, resolve
-from quantkit.core.errors import InputError
+from quantkit.core.errors import InputError, ResourceError
 
 REPO = "org/tiny-llama"
 CLIENT = """
@@ -248,3 +249,18 @@ def test_an_id_that_the_hub_forbids(ask: Any) -> None:
     code, message = ask("org/--x..y", "http://127.0.0.1:9")
     assert code == 2
     assert "is no hub id" in message
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_what_this_machine_refuses_is_not_the_hubs_fault(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    import huggingface_hub
+
+    def fail(*_: object, **__: object) -> str:
+        raise OSError(number, os.strerror(number), "/cache/blob")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ResourceError, match="/cache/blob") as caught:
+        resolve(REPO)
+    assert caught.value.why == os.strerror(number)

@@ -8,9 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
+from quantkit.checkpoint import durable
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.shards import TensorSpec
-from quantkit.checkpoint.writer import ArtifactWriter, check_output
+from quantkit.checkpoint.writer import MARKER, ArtifactWriter, check_output
 from quantkit.core.errors import (
     InputError,
     IntegrityError,
@@ -304,3 +305,36 @@ def test_lack_of_space_is_found_before_work(
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mount_point_is_refused_before_any_work() -> None:
+    with pytest.raises(InputError, match="mount point") as caught:
+        check_output(Path("/proc"))
+    assert "/proc/name" in str(caught.value.hint)
+
+
+def test_a_file_called_lock_is_a_file_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"of the model")
+    with ArtifactWriter(tmp_path / "out", []) as writer:
+        writer.copy_side_file(tmp_path / "lock")
+        writer.publish()
+    assert (tmp_path / "out" / "lock").read_bytes() == b"of the model"
+    assert "  lock\n" in (tmp_path / "out" / "SHA256SUMS").read_text()
+
+
+def test_a_finished_folder_is_nobody_s_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run starts between the last file and the rename."""
+    sync = durable.sync_folder
+
+    def meanwhile(folder: Path) -> None:
+        if folder.name == "out.partial" and not (folder / MARKER).exists():
+            with pytest.raises(ResourceError, match="another run"), ArtifactWriter(out, []):
+                pass
+        sync(folder)
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(durable, "sync_folder", meanwhile)
+    write(out, some_tensors())
+    assert set(load_file(out / "model.safetensors")) == set(some_tensors())

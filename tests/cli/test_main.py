@@ -122,6 +122,11 @@ def test_an_error_is_three_lines_and_one_document(
         (OSError(28, "No space left on device", "f"), 5, "No space left on device: f"),
         (PermissionError(13, "Permission denied", "f"), 5, "Permission denied: f"),
         (ConnectionResetError("reset"), 7, "the network failed"),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate"),
+            5,
+            "not enough memory",
+        ),
         (type("OutOfMemoryError", (RuntimeError,), {})("CUDA"), 5, "not enough memory"),
     ],
     ids=lambda value: type(value).__name__,

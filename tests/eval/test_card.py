@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,33 @@ def test_everything_optional_may_be_missing() -> None:
     assert "Calibration" not in card
     assert not any(line != line.rstrip() for line in card.splitlines())
     assert "\n\n\n" not in card
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\ntags: 5\nlicense: mit\n---\n",
+        "---\ntags: true\nlicense: mit\n---\n",
+        "---\r\nlicense: mit\r\n---",
+    ],
+)
+def test_odd_front_matter_of_the_original_costs_only_what_is_odd(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_bytes(text.encode())
+    fields = front_matter(model_card(manifest(), tmp_path))
+    assert fields["license"] == "mit"
+    assert "conversational" not in fields["tags"]
+
+
+@pytest.mark.parametrize("text", ["---" + "\n" * 200_000, "---\n" + "x: y\n" * 100_000 + "---\n"])
+def test_a_card_without_an_end_in_sight_is_let_go_at_once(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    started = time.perf_counter()
+    assert "license" not in front_matter(model_card(manifest(), tmp_path))
+    assert time.perf_counter() - started < 5
+
+
+def test_a_card_that_leads_out_of_the_folder_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("---\nlicense: secret\n---\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "README.md").symlink_to(tmp_path / "elsewhere")
+    assert "license" not in front_matter(model_card(manifest(), tmp_path / "model"))

@@ -83,7 +83,11 @@ def test_a_chat_is_what_the_template_makes_of_it(tiny_checkpoint: Callable[..., 
 
 @pytest.mark.parametrize(
     ("template", "says"),
-    [(None, "no chat template"), ("{{ raise_exception('no users') }}", "template fails")],
+    [
+        (None, "no chat template"),
+        ("{{ raise_exception('no users') }}", "template fails"),
+        ("{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}", "template fails"),
+    ],
 )
 def test_chats_that_cannot_be(
     tiny_checkpoint: Callable[..., Path], template: str | None, says: str
@@ -99,3 +103,19 @@ def test_chats_that_cannot_be(
 def test_an_empty_prompt_is_refused(tiny_checkpoint: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match="no tokens"):
         generate_text(tiny_checkpoint(), "")
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_the_text_ends_with_the_context(tiny_checkpoint: Callable[..., Path], family: str) -> None:
+    folder = tiny_checkpoint(family, max_position_embeddings=16)
+    ids = load_tokenizer(folder)(PROMPT)["input_ids"]
+    text = generate_text(folder, PROMPT, max_new_tokens=99)
+    assert text == decode(folder, generated(folder, PROMPT, 16 - len(ids)))
+    with pytest.raises(InputError, match="context is 16"):
+        generate_text(folder, PROMPT * 2)
+
+
+def test_a_token_without_an_embedding_is_named(tiny_checkpoint: Callable[..., Path]) -> None:
+    folder = tiny_checkpoint(vocab_size=200)
+    with pytest.raises(InputError, match=r"makes token 2\d\d"):
+        generate_text(folder, "日")

@@ -21,7 +21,7 @@ from quantkit.model.open import open_model
 from quantkit.model.structure import trace_structure
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import Job
-from quantkit.pipeline.prepare import prepare
+from quantkit.pipeline.prepare import parts_of, prepare
 
 QUICK: dict[str, Any] = {"samples": 4, "sequence_length": 64}
 RECIPES: dict[str, dict[str, Any]] = {
@@ -234,3 +234,120 @@ def test_an_existing_output_is_left_alone(
         quantize(str(tiny_checkpoint("llama")), tmp_path / "out")
     assert caught.value.hint
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["file"]
+
+
+def manifest_of_run(folder: Path, out: Path, **changes: Any) -> dict[str, Any]:
+    quantize(str(folder), out, recipe=recipe("gptq", **changes), evaluate=False)
+    found: dict[str, Any] = json.loads((out / "quantkit.json").read_text())
+    return found
+
+
+def test_two_manifests_differ_by_what_was_measured_and_tell_no_path(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    found = []
+    for place in ("here", "there"):
+        text = tmp_path / place / "mine.txt"
+        text.parent.mkdir()
+        text.write_text("The ferry left at nine. " * 40)
+        folder = tiny_checkpoint("llama", dtype="bfloat16")
+        manifest = manifest_of_run(folder, text.parent / "out", calibration=str(text))
+        assert str(tmp_path) not in json.dumps(manifest)
+        assert manifest.pop("measured")["seconds"] > 0
+        found.append(manifest)
+    assert found[0] == found[1]
+    assert found[0]["recipe"]["calibration"]["text"] == "mine.txt"
+
+
+def test_windows_that_a_text_does_not_fill_and_a_context_that_is_short_are_told(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    text = tmp_path / "short.txt"
+    text.write_text("a" * 1200)
+    manifest = manifest_of_run(
+        tiny_checkpoint("llama"),
+        tmp_path / "out",
+        calibration=str(text),
+        samples=9,
+        sequence_length=1024,
+    )
+    told = "\n".join(manifest["remarks"])
+    assert "2 of 9 windows" in told
+    assert "512 tokens, not 1024" in told
+
+
+def test_no_samples_means_that_no_input_is_looked_at(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = str(tiny_checkpoint("llama"))
+    wanted = recipe("rtn", samples=0)
+    result = quantize(folder, tmp_path / "out", recipe=wanted, evaluate=False)
+    assert {module["loss"] for module in result.modules} == {None}
+    with pytest.raises(InputError, match="needs calibration text"):
+        quantize(folder, tmp_path / "other", recipe=recipe("gptq", samples=0))
+
+
+def test_nothing_is_folded_into_a_linear_that_is_left_out(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tiny_checkpoint("llama", dtype="bfloat16", num_key_value_heads=4)
+    settings = ['overrides=[{match: "re:.*(q|k|v|up|gate)_proj", skip: true}]']
+    wanted = recipe("awq", settings=settings, format="compressed-tensors")
+    quantize(str(folder), tmp_path / "out", recipe=wanted, evaluate=False)
+    before, after = open_checkpoint(folder), open_checkpoint(tmp_path / "out")
+    left = [name for name in before.names if name in after.names and "norm" not in name]
+    assert any("v_proj" in name for name in left)
+    assert all(torch.equal(before.tensor(name), after.tensor(name)) for name in left)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "told"),
+    [
+        ("nf4", ["scheme.activation=int8-token"], "activations"),
+        ("nf4", ["scheme.symmetric=false"], "zero point"),
+        ("gptq", ["scheme.double_quant=true"], "double quantization"),
+    ],
+)
+def test_a_scheme_that_contradicts_itself_is_refused(
+    tiny_checkpoint: Callable[..., Path], method: str, settings: list[str], told: str
+) -> None:
+    wanted = quantkit.build_recipe(method=method, settings=settings)
+    with pytest.raises(RefusedError, match=told):
+        quantkit.plan(str(tiny_checkpoint("llama")), recipe=wanted)
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "told"),
+    [
+        ("gptq", "options.search=minimaks", "'minmax'"),
+        ("gptq", "options.order=x", "'natural'"),
+        ("gptq", "options.damp=-0.1", "no negative"),
+        ("gptq", "options.signed=1", "boolean"),
+        ("smoothquant", "options.alpha=7", "from 0 to 1"),
+        ("smoothquant", "options.alpha=true", "number"),
+    ],
+)
+def test_an_option_that_cannot_be_is_told_before_the_model_is_looked_for(
+    method: str, setting: str, told: str
+) -> None:
+    wanted = quantkit.build_recipe(method=method, settings=[setting])
+    with pytest.raises(InputError) as caught:
+        quantkit.plan("org/no-such-model", recipe=wanted)
+    assert told in str(caught.value)
+
+
+def test_an_option_without_a_default_value_can_be_set() -> None:
+    wanted = quantkit.build_recipe(method="smoothquant", settings=["options.alpha=0.5"])
+    assert parts_of(wanted)[-1].alpha == 0.5
+
+
+def test_sizes_stated_by_overrides_do_not_count_for_auto(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = tiny_checkpoint("llama", intermediate_size=200)
+    override = 'overrides=[{match: "*.down_proj", group_size: channel}]'
+    wanted = quantkit.build_recipe(method="gptq", format="compressed-tensors", settings=[override])
+    schemes = quantkit.plan(str(folder), recipe=wanted).schemes
+    sizes = {name.rsplit(".", 1)[-1]: scheme.group_size for name, scheme in schemes.items()}
+    assert sizes["down_proj"] is None
+    assert sizes["up_proj"] == 128

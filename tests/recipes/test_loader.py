@@ -160,7 +160,7 @@ def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
         ({"format": "gptq_v3"}, "--format: format: unknown format `gptq_v3`", "gptq-v2"),
         ({"bits": 5}, "--bits: scheme.bits: expected 2, 3, 4 or 8, not 5", "2, 3, 4 or 8"),
         ({"group_size": "x"}, "--group-size: scheme.group_size: expected", "128, 64 or 32"),
-        ({"samples": 0}, "--samples: calibration.samples: expected", None),
+        ({"samples": -1}, "--samples: expected", None),
         ({"settings": ["scheme.bit=4"]}, "--set scheme.bit: scheme.bit: unknown key", "bits"),
         ({"settings": ["bits=4"]}, "--set bits: bits: unknown key", "scheme.bits"),
         ({"settings": ["damp=0.1"]}, "--set damp: damp: unknown key", "options.damp"),

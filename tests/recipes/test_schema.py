@@ -22,7 +22,7 @@ def test_all_faults_come_at_once_with_place_and_key() -> None:
         "overrides:\n"
         "  - {match: '*.down_proj'}\n"
         "  - {match: 're:(', skip: true}\n"
-        "calibration: {samples: 0}\n"
+        "calibration: {samples: -1}\n"
         "gates: ['kl.mena < 0.1', 'kl.mean ~ 1']\n"
     )
     with pytest.raises(InputError) as caught:
@@ -39,7 +39,7 @@ def test_all_faults_come_at_once_with_place_and_key() -> None:
         "f.yaml:8:11: options.damp: ",
         "f.yaml:10:5: overrides.0: an override either skips, or changes",
         "f.yaml:11:6: overrides.1.match: no regular expression",
-        "f.yaml:12:15: calibration.samples: expected greater than 0, not 0",
+        "f.yaml:12:15: calibration.samples: expected greater than or equal to 0, not -1",
         "f.yaml:13:9: gates.0: unknown figure `kl.mena`",
         "f.yaml:13:26: gates.1: no gate: `kl.mean ~ 1`",
     )
