@@ -11,11 +11,12 @@ from quantkit.core.gate import Gate
 from quantkit.core.progress import Report, silent
 from quantkit.eval.calibrated import screen_by_manifest
 from quantkit.eval.compare import SHIPPED_TEXT, compare, triaged
-from quantkit.eval.gates import engine_verdicts, judge
+from quantkit.eval.gates import engine_verdicts, judge, recipe_gates
 from quantkit.eval.modules import error_map
 from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.results import EvalResult
 from quantkit.eval.speed.run import measure_speed
+from quantkit.eval.subject import read_manifest
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
 

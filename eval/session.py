@@ -24,7 +24,9 @@ from quantkit.eval.walking import (
     walk_together,
 )
 from quantkit.model.open import TOKENS_PER_BATCH
+from quantkit.pipeline.manifest import device_name
 
+CPU = torch.device("cpu")
 UNNAMED = Subject(name="model")
 POWER_FACTOR = 2.80
 """Standard errors that a difference must have to be found with 80 % power at the 5 % level."""
@@ -131,7 +133,7 @@ def _evaluate(
         "detectable": _detectable(figures),
         "block_relative_error": walked.errors,
         "documents": _documents(scores),
-        "environment": environment(),
+        "environment": environment(device_name(CPU)),
         "notes": [*text.notes, *([fault] if fault else [])],
     }
     return EvalResult.model_validate({name: _finite(part) for name, part in document.items()})
