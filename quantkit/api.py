@@ -199,6 +199,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.eval.calibrated import screen_by_manifest
     from quantkit.eval.compare import compare
     from quantkit.eval.gates import engine_verdicts, judge, recipe_gates
+    from quantkit.eval.machine import machine
     from quantkit.eval.subject import read_manifest
     from quantkit.eval.text import TextChoice
 
@@ -220,14 +221,15 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         screen=screen,
         trust_remote_code=trust_remote_code,
         report=report,
-    ).model_copy(
-        update={
-            "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-            "tasks": answered,
-            "engines": engine_verdicts(manifest.get("engines")),
-            "undecided": undecided,
-        }
     )
+    stated = {
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "tasks": answered,
+        "engines": engine_verdicts(manifest.get("engines")),
+        "environment": {**found.environment, **machine()},
+        "undecided": undecided,
+    }
+    found = found.model_copy(update=stated)
     return found.model_copy(update={"gates": list(judge((*own, *limits), found, old))})
 
 
