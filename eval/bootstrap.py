@@ -12,6 +12,7 @@ from quantkit.eval.estimate import CONFIDENCE, Floats, strata, t_quantile
 RESAMPLES = 2000
 SEED = 0
 MOST_BINS = 4096
+PARTS = 16  # of the resamples, so that their bins take 8 MB and not 130
 
 Interval = tuple[float, float]
 
@@ -70,13 +71,13 @@ def quantile_intervals(
     counts = np.zeros((len(domains), len(ends)))
     bins = np.searchsorted(ends, np.arange(len(ordered)), side="left")
     np.add.at(counts, (documents, bins), 1)
-    below = np.cumsum(weights @ counts, axis=1)
-    found = []
-    for level in levels:
-        wanted = level * below[:, -1:]
-        at = (below < wanted).sum(axis=1).clip(max=len(ends) - 1)
-        found.append(percentile_interval(ordered[ends[at]], free))
-    return found
+    drawn: list[list[Floats]] = [[] for _ in levels]
+    for part in np.array_split(weights, PARTS):
+        below = np.cumsum(part @ counts, axis=1)
+        for level, values in zip(levels, drawn, strict=True):
+            at = (below < level * below[:, -1:]).sum(axis=1).clip(max=len(ends) - 1)
+            values.append(ordered[ends[at]])
+    return [percentile_interval(np.concatenate(values), free) for values in drawn]
 
 
 def _bins(count: int) -> np.ndarray:

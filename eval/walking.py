@@ -11,6 +11,7 @@ from quantkit.core.progress import Report, silent
 from quantkit.eval.scoring import Side, Span, self_divergence
 from quantkit.eval.text import EvaluationText
 from quantkit.model.open import TOKENS_PER_BATCH
+from quantkit.pipeline.memory import map_large_tensors
 
 FLOOR_WINDOWS = 2
 BF16_ROUNDING = 2.0**-9
@@ -48,6 +49,7 @@ class Walk:
 
 def walk(model: ScoredModel, text: EvaluationText, report: Report = silent) -> Walk:
     """A model through all windows of the text."""
+    map_large_tensors()
     batches: list[torch.Tensor] = []
     for batches in model.walk(text.inputs, report=report):  # noqa: B007 - the last are wanted
         pass
@@ -61,6 +63,7 @@ def walk_reference(model: ScoredModel, text: EvaluationText, report: Report = si
     of other matrix shapes; and, unless the model computes in fp32, with noise of the size of bf16's
     rounding after each block, which is what other kernels amount to. The larger one is the floor.
     """
+    map_large_tensors()
     steps = _with_noise(model, text, report)
     batches: list[torch.Tensor] = []
     for batches in steps:  # noqa: B007 - the last are wanted
@@ -75,6 +78,7 @@ def walk_together(
 
     Each block of either is read once, and two blocks are in memory at a time.
     """
+    map_large_tensors()
     errors = []
     own: list[torch.Tensor] = []
     theirs: list[torch.Tensor] = []
