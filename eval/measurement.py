@@ -12,6 +12,7 @@ from quantkit.core.progress import Report, silent
 from quantkit.eval.calibrated import screen_by_manifest
 from quantkit.eval.compare import SHIPPED_TEXT, compare, triaged
 from quantkit.eval.gates import engine_verdicts, judge, recipe_gates
+from quantkit.eval.machine import machine
 from quantkit.eval.modules import error_map
 from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.results import EvalResult
@@ -67,6 +68,7 @@ def measure(
         "engines": engine_verdicts(manifest.get("engines")),
         "modules": error_map(manifest.get("modules") or ()),
         "undecided": undecided,
+        "environment": {**found.environment, **machine()},
         "notes": [*found.notes, *extras.get("notes", ())],
     }
     found = found.model_copy(update=extras)

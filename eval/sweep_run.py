@@ -14,6 +14,7 @@ from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.eval.calibrated import screen_by_tokens
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.produce import Order, produce
 from quantkit.eval.reference_store import Reference
@@ -22,9 +23,8 @@ from quantkit.eval.session import evaluate_models
 from quantkit.eval.subject import describe
 from quantkit.eval.sweep import RUNS, Job, read_eval, write_json
 from quantkit.eval.text import EvaluationText, TextChoice
-from quantkit.model.open import open_model
+from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.calibrate import calibrate
-from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
 from quantkit.recipes.schema import document_of
 
@@ -34,11 +34,12 @@ ORIGINAL = "original"
 
 @dataclass(frozen=True)
 class SweepInputs:
-    """What all runs of a sweep share."""
+    """What all runs of a sweep share; text that one of them is calibrated on scores none."""
 
     source: Source
     folder: Path
     choice: TextChoice
+    calibrations: tuple[CalibrationSpec, ...]
     device: str
     trust_remote_code: bool
 
@@ -82,7 +83,7 @@ def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = sile
         return _named(read_eval(artifact / EVAL_FILE), job)
     if artifact.exists():
         shutil.rmtree(artifact)
-    calibration = _calibration(inputs, prepared)
+    calibration = _calibration(inputs, prepared.model, prepared.plan.recipe.calibration)
     order = Order(inputs.source, prepared, calibration, artifact, DEFAULT_SHARD_SIZE, trust)
 
     def told(progress: Progress) -> None:
@@ -124,15 +125,21 @@ def _shared(inputs: SweepInputs, report: Report = silent) -> tuple[EvaluationTex
         source, trust = inputs.source, inputs.trust_remote_code
         model = open_model(source.folder, trust_remote_code=trust)
         text = text_of(source, model, inputs.choice, trust_remote_code=trust)
+        for spec in inputs.calibrations:
+            ids = _calibration(inputs, model, spec)
+            tokens = ids.input_ids if ids else None
+            text = screen_by_tokens(tokens, source.folder, trust_remote_code=trust)(text)
         cache = inputs.folder / REFERENCES
         _SHARED[inputs] = text, stored_reference(source, model, text, cache, report=report)
     return _SHARED[inputs]
 
 
-def _calibration(inputs: SweepInputs, prepared: Prepared) -> Calibration | None:
-    """The recipe's calibration tokens, made once for all recipes that ask for the same."""
-    key = (inputs, prepared.plan.recipe.calibration)
+def _calibration(
+    inputs: SweepInputs, model: OpenModel, spec: CalibrationSpec
+) -> Calibration | None:
+    """Calibration tokens, made once for all recipes that ask for the same."""
+    key = (inputs, spec)
     if key not in _CALIBRATIONS:
         trust = inputs.trust_remote_code
-        _CALIBRATIONS[key] = calibrate(prepared, trust_remote_code=trust)
+        _CALIBRATIONS[key] = calibrate(model, spec, trust_remote_code=trust)
     return _CALIBRATIONS[key]

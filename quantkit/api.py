@@ -78,7 +78,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     source = resolve(model, trust_remote_code=trust)
     check_output(Path(output), source.folder)
     prepared = start(source.folder, wanted, device, trust_remote_code=trust)
-    calibration = calibrate(prepared, trust_remote_code=trust)
+    spec = prepared.plan.recipe.calibration
+    calibration = calibrate(prepared.model, spec, trust_remote_code=trust)
     order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
 
     def score(written: Source) -> EvalResult:
@@ -223,7 +224,9 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
     jobs = jobs_of(model, recipes)
     choice = TextChoice(text, protocol, windows=windows)
     folder = Path(output).resolve()
-    inputs = SweepInputs(source, folder, choice, device_of(device), trust_remote_code)
+    calibrations = tuple(dict.fromkeys(recipe.calibration for recipe in recipes))
+    chosen = device_of(device)
+    inputs = SweepInputs(source, folder, choice, calibrations, chosen, trust_remote_code)
     with claimed(folder):
         ready = resumed(folder, begin(inputs, jobs, report))
         execute = partial(run_job, inputs, report=report)

@@ -4,7 +4,7 @@
 
 The calibration text is what `text/written/` holds plus generated documents of the stream
 CALIBRATION; the smoke text is what `tools/calibration/evaluation/` holds plus generated documents
-of the stream HELD_OUT. No document is in both.
+of the stream HELD_OUT. No run of RUN characters is in both.
 """
 
 import json
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tools.embedded.generators import CALIBRATION, HELD_OUT, documents
 
@@ -39,6 +40,8 @@ KINDS = {
 }
 ROLES = ("[system]", "[user]", "[assistant]")
 SMOKE_GENERATED = 2
+TRIED = 300  # some kinds are built from few sentences: none of theirs may be new
+RUN = 50
 
 Content = str | list[dict[str, str]]
 
@@ -117,21 +120,34 @@ def _alternate(pieces: list[Piece], kind: str) -> Iterator[Piece]:
     yield from extra
 
 
-def smoke_text() -> str:
-    """The evaluation's default: every written document and a few generated ones of each kind."""
+def smoke_text(calibration: str) -> str:
+    """The evaluation's default: every written document and a few generated ones of each kind.
+
+    Generators repeat themselves; of theirs only what shares no run with the calibration text.
+    """
+    seen = {run for line in calibration.splitlines() for run in _runs(json.loads(line))}
     pieces = list(written(EVALUATION))
     for kind in KINDS:
-        pieces += islice(generated(kind, HELD_OUT), SMOKE_GENERATED)
+        tried = islice(generated(kind, HELD_OUT), TRIED)
+        new = (p for p in tried if seen.isdisjoint(_runs(json.loads(p.line("domain")))))
+        pieces += islice(new, SMOKE_GENERATED)
     # By hash: no kind stands together, and a new document moves no other.
     pieces.sort(key=lambda piece: sha256(piece.line("domain").encode()).digest())
     return "".join(piece.line("domain") for piece in pieces)
 
 
+def _runs(record: dict[str, Any]) -> Iterator[int]:
+    """Hashes of all runs of RUN characters in a document."""
+    for text in [record.get("text", ""), *(m["content"] for m in record.get("messages", ()))]:
+        yield from (hash(text[i : i + RUN]) for i in range(len(text) - RUN + 1))
+
+
 def main(folder: Path) -> None:
     """Writes both files below `folder` and says their sizes and hashes."""
+    calibration = calibration_text()
     for name, text in (
-        ("quantkit/calibration/text/default.jsonl", calibration_text()),
-        ("eval/smoke.jsonl", smoke_text()),
+        ("quantkit/calibration/text/default.jsonl", calibration),
+        ("eval/smoke.jsonl", smoke_text(calibration)),
     ):
         data = text.encode()
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
