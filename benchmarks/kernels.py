@@ -1,11 +1,12 @@
 """Speed of every quantized kernel on this machine beside dense bf16 and fp32, as ratios.
 
-    python kernels.py [--json FILE]                            layers of the shapes of an 8B model
-    python kernels.py --model MODEL [--json FILE] ARTIFACT...  a model and what was made of it
+    python kernels.py [--json FILE]                              layers of the shapes of an 8B model
+    python kernels.py --model MODEL [--json FILE] [ARTIFACT...]  a model, and what was made of it
 
 Takes OMP_NUM_THREADS threads; with one thread the seconds are the thread's own, so that a program
 beside it takes none. All candidates of one shape take turns in one process, so a clock that drifts
-slows all; a ratio is the median over the turns of seconds dense / seconds kernel.
+slows all. A ratio is the median over the turns of seconds dense / seconds kernel. Codes are random,
+as no kernel's time depends on them; artifacts of the model are measured as they are.
 """
 
 import argparse
@@ -24,11 +25,12 @@ from torch.nn import functional
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.scheme import Scheme
-from quantkit.eval.speed.kernel import Job, fitting
+from quantkit.eval.speed.kernel import Job, Kernel, fitting
+from quantkit.eval.speed.linear import QuantizedLinear, choose_kernel
 from quantkit.eval.speed.measure import Cell, Effort, measure_cell
 from quantkit.eval.speed.runtime import Runtime, load_runtime
 from quantkit.grid.qtensor import QTensor
-from quantkit.model.open import open_model
+from quantkit.model.open import OpenModel, open_model
 
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336))  # outputs, inputs
 ROWS = (1, 512, 2048)
@@ -42,17 +44,20 @@ SCHEMES = (
     Scheme("nf4"),
 )
 CONTEXTS, DECODE_STEPS = (512, 2048), 32
+MODEL_SCHEMES = (SCHEMES[0], SCHEMES[3], SCHEMES[5], SCHEMES[6])
 TURNS, SECONDS = 7, 10.0
 Work = Callable[[], object]
 Row = dict[str, object]
 
 
 def random_qtensor(scheme: Scheme, outputs: int, inputs: int) -> QTensor:
-    """A weight of random codes: no kernel's time depends on them."""
+    """A weight of random codes, of a size that keeps a model's numbers finite."""
     codes = torch.randint(1 << scheme.bits, (outputs, inputs), dtype=torch.uint8)
     if scheme.grid == "nf4":
-        return QTensor(codes, torch.rand(codes.numel() // (scheme.group_size or 64)), None, scheme)
-    scales = torch.rand(outputs, scheme.groups(inputs)) / 100
+        return QTensor(
+            codes, torch.rand(codes.numel() // (scheme.group_size or 64)) / 20, None, scheme
+        )
+    scales = torch.rand(outputs, scheme.groups(inputs)) / (10 << scheme.bits)
     zeros = None if scheme.symmetric else torch.full(scales.shape, 7, dtype=torch.uint8)
     return QTensor(codes, scales, zeros, scheme)
 
@@ -116,6 +121,25 @@ def layer_rows(outputs: int, inputs: int) -> list[Row]:
     return found
 
 
+def random_runtime(model: OpenModel, scheme: Scheme) -> Runtime:
+    """The model with random codes of `scheme` in place of its blocks' linears."""
+    runtime = load_runtime(model)
+    counts: dict[str, int] = {}
+    chosen: dict[tuple[int, int], Kernel] = {}
+    for block, module in runtime.blocks():
+        for name, linear in list(module.named_modules()):
+            if isinstance(linear, torch.nn.Linear):
+                shape = linear.out_features, linear.in_features
+                qtensor = random_qtensor(scheme, *shape)
+                if shape not in chosen:
+                    chosen[shape] = choose_kernel(qtensor, model.dtype)
+                kernel = chosen[shape]
+                made = QuantizedLinear(kernel, qtensor, model.dtype, linear.bias)
+                runtime.network.set_submodule(f"{block}.{name}", made)
+                counts[kernel.name] = counts.get(kernel.name, 0) + 1
+    return replace(runtime, kernels=counts)
+
+
 def model_rows(model: str, artifacts: Sequence[Path]) -> list[Row]:
     """A model dense and its artifacts: prefill and decode tokens a second, all in turns."""
     bfloat16 = torch.bfloat16
@@ -123,6 +147,9 @@ def model_rows(model: str, artifacts: Sequence[Path]) -> list[Row]:
     for dtype in (bfloat16, torch.float32):
         opened = replace(open_model(Path(model)), dtype=dtype)
         runtimes[str(dtype).replace("torch.", "dense ")] = load_runtime(opened)
+    for scheme in MODEL_SCHEMES:
+        opened = replace(open_model(Path(model)), dtype=bfloat16)
+        runtimes[scheme.label()] = random_runtime(opened, scheme)
     for folder in artifacts:
         try:
             runtimes[folder.name] = load_runtime(replace(open_model(folder), dtype=bfloat16))
