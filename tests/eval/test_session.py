@@ -3,6 +3,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,24 @@ def text(tiny_checkpoint: Callable[..., Path]) -> EvaluationText:
     return read_text(choice, load_tokenizer(tiny_checkpoint()))
 
 
-def log_probs(folder: Path, ids: torch.Tensor) -> torch.Tensor:
-    """What transformers predicts after each of `ids` (length,), with the head's product in fp64."""
+@lru_cache(maxsize=2)
+def plain_model(folder: Path) -> tuple[Any, int]:
+    """The model as transformers loads it, and how many tokens its tokenizer knows."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
-    known = max(AutoTokenizer.from_pretrained(folder).get_vocab().values()) + 1
+    return model, max(AutoTokenizer.from_pretrained(folder).get_vocab().values()) + 1
+
+
+def log_probs(folder: Path, ids: torch.Tensor) -> torch.Tensor:
+    """What transformers predicts after each of `ids` (length,), with the head's product in fp64."""
+    model, known = plain_model(folder)
     taken: list[torch.Tensor] = []
     head = model.get_output_embeddings()
-    head.register_forward_pre_hook(lambda _, arguments: taken.append(arguments[0][0]))
+    hook = head.register_forward_pre_hook(lambda _, arguments: taken.append(arguments[0][0]))
     with torch.no_grad():
         model(ids[None], use_cache=False)
+    hook.remove()
     predicted: torch.Tensor = taken[0].double() @ head.weight.double().T
     return predicted[:, :known].log_softmax(-1)
 
@@ -78,7 +86,7 @@ def pages(folder: Path) -> Path:
     texts = [
         f" = Page {i} = \n \n The lake @,@ {i} @-@ fold ( as told ) , is ' deep ' ; it 's so \n"
         * (i + 1)
-        for i in range(5)
+        for i in range(12)
     ]
     path = folder / "pages.jsonl"
     path.write_text("".join(json.dumps({"page": text}) + "\n" for text in texts), encoding="utf-8")
