@@ -98,6 +98,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.eval.card import model_card
     from quantkit.eval.compare import SMOKE_WINDOWS, compare
     from quantkit.eval.gates import judge
+    from quantkit.eval.report.load import study_of_manifest
+    from quantkit.eval.report.page import render
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.build import build
     from quantkit.pipeline.calibrate import calibrate
@@ -123,6 +125,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         manifest = manifest_of(source, prepared, document, calibration, built, scored, watch())
         writer.write_json(FILE_NAME, manifest.to_dict())
         writer.write_bytes("README.md", model_card(manifest.to_dict(), source.folder).encode())
+        if (study := study_of_manifest(manifest.to_dict(), Path(output).name)) is not None:
+            writer.write_bytes("report.html", render(study).encode())
         writer.publish()
     return QuantizeResult(
         output=Path(output),
