@@ -45,10 +45,10 @@ def test_the_manifest_fills_what_the_evaluation_leaves_open() -> None:
         "bits_per_weight": 4.4,
         "format": "gptq",
     }
-    found = result_of(manifest, "folder")
+    found = result_of(manifest, "given")
     assert found is not None
     assert found["artifact"] == {
-        "name": "out",
+        "name": "given",
         "bytes": 5,
         "bits_per_weight": 4.4,
         "method": "gptq",
