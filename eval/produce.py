@@ -15,7 +15,8 @@ from quantkit.core.progress import Report, silent
 from quantkit.eval.card import model_card
 from quantkit.eval.gates import SMOKE, engine_verdicts, judge, unscored
 from quantkit.eval.modules import error_map
-from quantkit.eval.report.write import write_report
+from quantkit.eval.report.load import study_of_manifest
+from quantkit.eval.report.page import render
 from quantkit.eval.results import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.pipeline.build import build
 from quantkit.pipeline.manifest import manifest_of
@@ -124,7 +125,8 @@ def _judged(
     order: Order, manifest: Manifest, found: EvalResult | None, baseline: EvalResult | None
 ) -> EvalResult:
     """The result with what the manifest knows of the artifact, and the recipe's gates judged."""
-    name, recipe = order.output.name, order.prepared.plan.recipe
+    recipe = order.prepared.plan.recipe
+    name = recipe.name  # not the folder's: the same inputs give the same bytes
     scored = found or unscored(Subject(name=name))
     artifact = scored.artifact.model_copy(
         update={
@@ -155,8 +157,11 @@ def _publish(
     """Write what the figures belong into, and give the folder its name."""
     if found is not None:
         writer.write_json(EVAL_FILE, found.to_dict())
-        write_report([writer.folder], writer.folder / PAGE)
     document = manifest.to_dict() | {"evaluation": found.to_dict() if found else None}
     writer.write_json(FILE_NAME, document)
+    # the page says nothing that two runs differ in: neither seconds nor the folder's name
+    study = study_of_manifest({**document, "measured": {}}, manifest.recipe["name"])
+    if study is not None:
+        writer.write_bytes(PAGE, render(study).encode())
     writer.write_bytes("README.md", model_card(document, source.folder).encode())
     writer.publish()

@@ -10,7 +10,7 @@ SETTINGS = ("format", "scheme", "options", "overrides", "calibration", "gates", 
 BLOCK_LINEAR = re.compile(r"\.(\d+)\.(?:.*\.)?(\w+)$")
 
 
-def result_of(manifest: Mapping[str, Any], folder: str) -> dict[str, Any] | None:
+def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """The evaluation in the manifest with what the manifest knows better; None where there is none.
 
     Modules bring the relative output error that quantization recorded, where evaluation has none.
@@ -26,7 +26,6 @@ def result_of(manifest: Mapping[str, Any], folder: str) -> dict[str, Any] | None
         "format": manifest.get("format"),
     }
     stated = {k: v for k, v in (measured.get("artifact") or {}).items() if v is not None}
-    name = stated.get("name") or recipe.get("name") or folder
     told = {key: value for key, value in measured.items() if value}
     if not (told.get("modules") or {}).get("columns"):
         told["modules"] = modules_of(manifest.get("modules") or ())
@@ -34,7 +33,7 @@ def result_of(manifest: Mapping[str, Any], folder: str) -> dict[str, Any] | None
         "environment": manifest.get("environment") or {},
         "reference": {"name": str(source.get("id") or "the original")},
         **told,
-        "artifact": {**own, **stated, "name": str(name)},
+        "artifact": {**own, **stated, "name": name},
     }
 
 

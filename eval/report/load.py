@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -35,6 +35,24 @@ def load_study(folders: Sequence[Path]) -> Study:
     studies = [_read(Path(folder)) for folder in folders]
     if not studies:
         raise InputError("no folder was named", hint="quantkit report DIR -o report.html")
+    return _joined(studies)
+
+
+def study_of_manifest(manifest: Mapping[str, Any], name: str) -> Study | None:
+    """The study of one artifact from its `quantkit.json`; None where it was not evaluated."""
+    stated = result_of(manifest, name)
+    if stated is None:
+        return None
+    result = _validated(EvalResult, stated, Path(name, MANIFEST))
+    measured = manifest.get("measured") or {}
+    build = replace(
+        _build(result, name), command=command_of(manifest), seconds=measured.get("seconds")
+    )
+    return _joined([_single(result, build)])
+
+
+def _joined(studies: Sequence[Study]) -> Study:
+    """One study of all builds, with the original, the protocol and the environment they state."""
     first = studies[0]
     builds = _distinct([build for study in studies for build in study.builds])
     reference = next((study.reference for study in studies if study.reference), None)
@@ -51,7 +69,7 @@ def load_study(folders: Sequence[Path]) -> Study:
         merged,
         title=visible(first.title) or "model",
         protocol=protocols[0] if protocols else None,
-        environment=environments[0] if environments else {},
+        environment=next(filter(None, environments), {}),
     )
 
 
@@ -104,17 +122,13 @@ def _run(folder: Path, run: SweepRun) -> Build:
 
 
 def _read_artifact(folder: Path) -> Study:
-    manifest = _json(folder / MANIFEST)
-    stated = result_of(manifest, folder.name)
-    if stated is None:
+    study = study_of_manifest(_json(folder / MANIFEST), folder.name)
+    if study is None:
         raise InputError(
             f"`{folder}` was not evaluated",
             hint=f"quantkit eval {folder} --reference MODEL --json > {folder / EVAL}",
         )
-    result = _validated(EvalResult, stated, folder / MANIFEST)
-    build = replace(_build(result, folder.name), command=command_of(manifest))
-    measured = manifest.get("measured") or {}
-    return _single(result, replace(build, seconds=measured.get("seconds")))
+    return replace(study, reference=None)  # a sweep beside it may state the original better
 
 
 def _single(result: EvalResult, build: Build) -> Study:

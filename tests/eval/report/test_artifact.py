@@ -1,8 +1,11 @@
 import shlex
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quantkit.api import quantize
 from quantkit.eval.report.artifact import command_of, modules_of, result_of
 from quantkit.recipes.loader import build_recipe
 from quantkit.recipes.schema import document_of
@@ -45,13 +48,28 @@ def test_the_manifest_fills_what_the_evaluation_leaves_open() -> None:
         "bits_per_weight": 4.4,
         "format": "gptq",
     }
-    found = result_of(manifest, "folder")
+    found = result_of(manifest, "given")
     assert found is not None
     assert found["artifact"] == {
-        "name": "out",
+        "name": "given",
         "bytes": 5,
         "bits_per_weight": 4.4,
         "method": "gptq",
         "format": "gptq",
     }
     assert result_of({"evaluation": None}, "folder") is None
+
+
+def test_quantizing_twice_makes_the_same_page(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tiny_checkpoint("llama")
+    recipe = build_recipe("rtn", group_size=32)
+    pages = []
+    for name in ("one", "other"):
+        result = quantize(str(folder), tmp_path / name, recipe=recipe)
+        assert result.evaluation is not None
+        pages.append((tmp_path / name / "report.html").read_text(encoding="utf-8"))
+    assert pages[0] == pages[1]
+    assert 'id="c-modules"' in pages[0]
+    assert "--method rtn" in pages[0]

@@ -47,7 +47,7 @@ def test_an_artifact_is_read_from_its_manifest(tmp_path: Path, generated: Any) -
     }
     (tmp_path / "quantkit.json").write_text(json.dumps(manifest))
     build = load_study([tmp_path]).builds[0]
-    assert (build.label, build.family, build.disk_bytes) == ("gptq", "gptq", 1234)
+    assert (build.label, build.family, build.disk_bytes) == (tmp_path.name, "gptq", 1234)
     manifest["evaluation"] = None
     (tmp_path / "quantkit.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="was not evaluated"):
