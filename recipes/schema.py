@@ -242,9 +242,10 @@ def _validated(shape: type[Block], document: Document, noun: str) -> Block:
 
 
 def _where(document: Document, path: Path) -> str:
-    """Place and key; a flag says both."""
+    """Place and key; a flag that states just this key says both."""
     place = document.place(path)
-    return place if place.startswith("--") else f"{place}: {'.'.join(map(str, path))}"
+    says_both = place.startswith("--") and path in document.places
+    return place if says_both else f"{place}: {'.'.join(map(str, path))}"
 
 
 def _path(error: ErrorDetails, data: Any) -> Path:

@@ -248,7 +248,7 @@ def hostile_tokenizer(where: str = "the tokenizer") -> Iterator[None]:
     """
     try:
         yield
-    except QuantkitError:
+    except (QuantkitError, MemoryError):
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":

@@ -92,7 +92,7 @@ def trace_structure(skeleton: Skeleton) -> Structure:
     """
     try:
         return _traced(skeleton)
-    except QuantkitError:
+    except (QuantkitError, MemoryError):
         raise
     except Exception as error:  # whatever modeling code says to a config that does not fit
         raise RefusedError(

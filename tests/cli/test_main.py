@@ -160,14 +160,14 @@ def test_an_error_wipes_the_line_of_progress(
 ) -> None:
     def failing(*_: object, report: Report, **__: object) -> None:
         report(Progress("evaluate", 1, 2))
-        raise InputError("what")
+        raise InputError("what", hint="hint")
 
     monkeypatch.setattr("quantkit.api.evaluate", failing)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     clear = "\r\x1b[K"
-    assert quantkit("eval", "out")[2] == f"{clear}evaluate 1/2{clear}error: what\n"
+    assert quantkit("eval", "out")[2] == f"{clear}evaluate 1/2{clear}error: what\ntry: hint\n"
 
 
 def test_ctrl_c_is_130(quantkit: Call, monkeypatch: pytest.MonkeyPatch) -> None:
