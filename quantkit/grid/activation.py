@@ -10,4 +10,4 @@ def int8_per_token(x: torch.Tensor) -> torch.Tensor:
     """
     values = x.float()
     scale = values.abs().amax(-1, keepdim=True).clamp_min_(1e-10) / 127
-    return (values.div_(scale).round_().mul_(scale)).to(x.dtype)
+    return (values / scale).round_().mul_(scale).to(x.dtype)
