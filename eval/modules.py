@@ -1,24 +1,24 @@
 """The error of every quantized linear, as a map of blocks and kinds of linears."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quantkit.eval.results import Modules
 
+BLOCK_LINEAR = re.compile(r"\.(\d+)\.(?:.*\.)?(\w+)$")
 
-def error_map(modules: Sequence[Mapping[str, Any]]) -> Modules:
-    """A row per block and a column per kind, from a manifest's modules; None where there is none.
 
-    Names are split at their first number: `model.layers.3.mlp.up_proj` is block 3, `mlp.up_proj`.
-    """
-    losses: dict[int, dict[str, float | None]] = {}
-    columns: dict[str, None] = {}
+def error_map(modules: Iterable[Mapping[str, Any]]) -> Modules:
+    """Losses of a manifest's modules by block and kind; where a block has several, the worst."""
+    found: dict[int, dict[str, float]] = {}
     for module in modules:
-        found = re.fullmatch(r".*?\.(\d+)\.(.+)", module["name"])
-        if found is None:
+        place = BLOCK_LINEAR.search(str(module.get("name")))
+        if place is None or module.get("loss") is None:
             continue
-        columns[found[2]] = None
-        losses.setdefault(int(found[1]), {})[found[2]] = module.get("loss")
-    rows = [[losses[block].get(column) for column in columns] for block in sorted(losses)]
-    return Modules(columns=list(columns), relative_output_error=rows)
+        row = found.setdefault(int(place[1]), {})
+        kind = place[2].removesuffix("_proj")
+        row[kind] = max(row.get(kind, 0.0), float(module["loss"]))
+    columns = list(dict.fromkeys(kind for row in found.values() for kind in row))
+    rows = [[found.get(i, {}).get(c) for c in columns] for i in range(max(found, default=-1) + 1)]
+    return Modules(columns=columns, relative_output_error=rows)

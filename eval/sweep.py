@@ -82,8 +82,7 @@ def jobs_of(model: str, recipes: Iterable[Recipe]) -> tuple[Job, ...]:
     for recipe in recipes:
         label = f"{recipe.name} {_grid(recipe)}"
         key = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
-        flags = flags_of(recipe) or f"--recipe {key}.yaml"
-        command = f"quantkit quantize {shlex.quote(model)} -o {key} {flags}"
+        command = f"quantkit quantize {shlex.quote(model)} -o {key} {flags_of(recipe)}"
         if key in found:
             raise InputError(
                 f"recipe `{label}` comes twice",

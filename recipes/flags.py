@@ -1,28 +1,46 @@
 """A recipe as the flags that make it."""
 
+import json
 import shlex
 from typing import Any
 
 from quantkit.core.errors import InputError
 from quantkit.core.recipe import Recipe
 from quantkit.recipes.loader import Flags, build_recipe, load_recipe
+from quantkit.recipes.schema import document_of
+
+SETTINGS = (
+    "format", "scheme", "options", "overrides", "calibration", "gates", "gate_policy", "engines",
+)  # fmt: skip
 
 
-def flags_of(recipe: Recipe) -> str | None:
-    """The flags of `quantize` that make an equal recipe of a shipped one; None if none do."""
+def flags_of(recipe: Recipe) -> str:
+    """The flags of `quantize` that make such a recipe: of a shipped one, or with all of it stated.
+
+    Name and description are not among them.
+    """
     try:
         base = load_recipe(recipe.name)
     except InputError:
-        return None
+        return _all_stated(recipe)
     stated = {key: value for key, value in _flags(recipe).items() if value != _flags(base)[key]}
     if build_recipe(recipe.name, **stated) != recipe:
-        return None
+        return _all_stated(recipe)
     words = ["--recipe", recipe.name]
     for key, value in stated.items():
         if key == "symmetric":
             words.append("--symmetric" if value else "--asymmetric")
         else:
             words += [f"--{key.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def _all_stated(recipe: Recipe) -> str:
+    document = document_of(recipe)
+    words = ["--method", recipe.method]
+    for key in SETTINGS:
+        if document.get(key):
+            words += ["--set", f"{key}={json.dumps(document[key])}"]
     return shlex.join(words)
 
 

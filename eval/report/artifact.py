@@ -1,13 +1,14 @@
 """What the manifest of an artifact tells a report: figures, errors of modules, the command."""
 
-import json
-import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-SETTINGS = ("format", "scheme", "options", "overrides", "calibration", "gates", "engines")
-BLOCK_LINEAR = re.compile(r"\.(\d+)\.(?:.*\.)?(\w+)$")
+from quantkit.core.errors import InputError
+from quantkit.eval.modules import error_map
+from quantkit.recipes.document import Document
+from quantkit.recipes.flags import flags_of
+from quantkit.recipes.schema import recipe_of
 
 
 def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:
@@ -28,7 +29,7 @@ def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     stated = {k: v for k, v in (measured.get("artifact") or {}).items() if v is not None}
     told = {key: value for key, value in measured.items() if value}
     if not (told.get("modules") or {}).get("columns"):
-        told["modules"] = modules_of(manifest.get("modules") or ())
+        told["modules"] = error_map(manifest.get("modules") or ()).model_dump()
     return {
         "environment": manifest.get("environment") or {},
         "reference": {"name": str(source.get("id") or "the original")},
@@ -37,31 +38,14 @@ def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     }
 
 
-def modules_of(modules: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Losses by block and kind of linear; where a block has several of a kind, the worst."""
-    found: dict[int, dict[str, float]] = {}
-    for module in modules:
-        place = BLOCK_LINEAR.search(str(module.get("name")))
-        if place is None or module.get("loss") is None:
-            continue
-        row = found.setdefault(int(place[1]), {})
-        kind = place[2].removesuffix("_proj")
-        row[kind] = max(row.get(kind, 0.0), float(module["loss"]))
-    columns = list(dict.fromkeys(kind for row in found.values() for kind in row))
-    rows = [[found.get(i, {}).get(c) for c in columns] for i in range(max(found, default=-1) + 1)]
-    return {"columns": columns, "relative_output_error": rows}
-
-
 def command_of(manifest: Mapping[str, Any]) -> str:
-    """The command that makes such an artifact again, every setting stated."""
+    """The command that makes such an artifact again; empty where the manifest states no recipe."""
     recipe, source = manifest.get("recipe") or {}, manifest.get("source") or {}
-    if "method" not in recipe:
+    try:
+        flags = flags_of(recipe_of(Document(dict(recipe), {})))
+    except InputError:
         return ""
     model = str(source.get("id") or "MODEL")
     if source.get("revision"):
         model += f"@{source['revision']}"
-    words = ["quantkit", "quantize", model, "-o", "OUT", "--method", str(recipe["method"])]
-    for key in SETTINGS:
-        if recipe.get(key):
-            words += ["--set", f"{key}={json.dumps(recipe[key])}"]
-    return shlex.join(words)
+    return f"quantkit quantize {shlex.quote(model)} -o OUT {flags}"

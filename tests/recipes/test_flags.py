@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from quantkit.recipes.flags import flags_of
 from quantkit.recipes.loader import build_recipe, list_recipes
+from quantkit.recipes.schema import document_of
 
 SHIPPED = [info.name for info in list_recipes()]
 
@@ -20,7 +21,7 @@ SHIPPED = [info.name for info in list_recipes()]
 )
 def test_the_flags_make_the_recipe(name: str, samples: Any, text: Any, **scheme: Any) -> None:
     recipe = build_recipe(name, samples=samples, calibration=text, **scheme)
-    words = shlex.split(flags_of(recipe) or "")
+    words = shlex.split(flags_of(recipe))
     assert words[:2] == ["--recipe", name]
     flags: dict[str, Any] = {}
     rest = iter(words[2:])
@@ -34,7 +35,13 @@ def test_the_flags_make_the_recipe(name: str, samples: Any, text: Any, **scheme:
     assert build_recipe(name, **flags) == recipe
 
 
-def test_what_flags_cannot_say_has_none() -> None:
-    assert flags_of(build_recipe("gptq", settings=["options.damp=0.2"])) is None
-    assert flags_of(build_recipe("gptq", settings=["name=mine"])) is None
+def test_what_flags_cannot_say_is_set_whole() -> None:
+    for setting in ("options.damp=0.2", "name=mine", "gates=[kl.mean < 0.05]"):
+        recipe = build_recipe("gptq", settings=[setting], samples=16)
+        words = shlex.split(flags_of(recipe))
+        assert words[:2] == ["--method", "gptq"]
+        again = document_of(build_recipe(method="gptq", settings=words[3::2]))
+        told = ("name", "description")
+        for key, value in document_of(recipe).items():
+            assert key in told or again[key] == value
     assert flags_of(build_recipe("gptq")) == "--recipe gptq"
