@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from quantkit.checkpoint.files import inside, read_json, sha256
 from quantkit.checkpoint.reader import CONFIG, open_checkpoint
 from quantkit.checkpoint.shards import TensorSpec
-from quantkit.checkpoint.writer import ArtifactWriter
+from quantkit.checkpoint.writer import MARKER, ArtifactWriter
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 from quantkit.eval.results import Subject
 from quantkit.eval.scoring import ReferenceScores, Side
@@ -113,7 +113,8 @@ def write_store(
         writer.write_json(CONFIG, {"quantkit_reference": form})
         if form == "hidden":
             writer.write_json(HEAD_CONFIG, model.checkpoint.config)
-        paths = sorted(p for p in writer.folder.rglob("*.*") if p.is_file())
+        found = (p for p in writer.folder.rglob("*.*") if p.is_file())
+        paths = sorted(p for p in found if p.name != MARKER)
         index = StoreIndex(
             form=form,
             key=store_key(str(reference.subject.sha256), text, reference.dtype, form),

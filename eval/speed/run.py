@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from quantkit.core.progress import Report, silent
 from quantkit.eval.results import Memory, Speed
@@ -16,11 +15,6 @@ class SpeedResult:
     speed: Speed
     memory: Memory = field(default_factory=Memory)
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        parts = {"speed": self.speed.model_dump(), "memory": self.memory.model_dump()}
-        return parts | {"notes": list(self.notes)}
 
 
 def measure_speed(
