@@ -7,10 +7,10 @@ over documents. No torch: gates, reports and comparisons of stored results use i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -73,22 +73,6 @@ def strata(domains: Sequence[str]) -> list[list[int]]:
     return [*several, single] if single else several
 
 
-@lru_cache(maxsize=256)
 def t_quantile(level: float, degrees_of_freedom: int) -> float:
-    """The quantile of Student's t for levels above one half, to 1e-9, by bisection."""
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _t_below(middle, degrees_of_freedom) < level else (low, middle)
-        )
-    return math.sqrt(degrees_of_freedom) * math.tan(low)
-
-
-def _t_below(angle: float, free: int) -> float:
-    """P(t < sqrt(free) tan(angle)): a half and the integral of c * cos^(free - 1), by Simpson."""
-    scale = math.exp(math.lgamma((free + 1) / 2) - math.lgamma(free / 2)) / math.sqrt(math.pi)
-    at = np.linspace(0, angle, 2001)
-    weights = np.ones(2001)
-    weights[1:-1:2], weights[2:-1:2] = 4, 2
-    return 0.5 + scale * float((np.cos(at) ** (free - 1) * weights).sum()) * angle / 6000
+    """The quantile of Student's t."""
+    return float(stdtrit(degrees_of_freedom, level))
