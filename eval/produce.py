@@ -19,6 +19,7 @@ from quantkit.eval.report.load import study_of_manifest
 from quantkit.eval.report.page import render
 from quantkit.eval.results import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.pipeline.build import build
+from quantkit.pipeline.calibrate import shareable
 from quantkit.pipeline.manifest import manifest_of
 from quantkit.pipeline.measure import Cost, stopwatch
 from quantkit.pipeline.prepare import Prepared
@@ -93,7 +94,7 @@ def produce(
         ids = order.calibration.input_ids if order.calibration else None
         trust = order.trust_remote_code
         built = build(prepared, writer, ids, report, trust_remote_code=trust)
-        document = document_of(prepared.plan.recipe)
+        document = document_of(shareable(prepared.plan.recipe))
         manifest = manifest_of(order.source, prepared, document, order.calibration, built, watch())
         writer.write_json(FILE_NAME, manifest.to_dict())
         found, interrupted = None, None

@@ -25,6 +25,7 @@ from quantkit.core.errors import InputError, QuantkitError, ResourceError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import Recipe
 from quantkit.eval.results import EVAL_FILE, SWEEP_FILE, EvalResult, SweepResult, SweepRun
+from quantkit.pipeline.calibrate import shareable
 from quantkit.recipes.flags import flags_of
 from quantkit.recipes.schema import document_of
 
@@ -73,7 +74,7 @@ class Job:
 
 
 def jobs_of(model: str, recipes: Iterable[Recipe]) -> tuple[Job, ...]:
-    """A job for each recipe.
+    """A job for each recipe; `model` is what the commands that remake them call it.
 
     Raises:
         InputError: two of them are the same.
@@ -82,14 +83,15 @@ def jobs_of(model: str, recipes: Iterable[Recipe]) -> tuple[Job, ...]:
     for recipe in recipes:
         label = f"{recipe.name} {_grid(recipe)}"
         key = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
-        command = f"quantkit quantize {shlex.quote(model)} -o {key} {flags_of(recipe)}"
+        told = shareable(recipe)
+        command = f"quantkit quantize {shlex.quote(model)} -o {key} {flags_of(told)}"
         if key in found:
             raise InputError(
                 f"recipe `{label}` comes twice",
                 why="a sweep tells its runs apart by recipe, bits and group size",
                 hint="another `name:` in one of the recipe files",
             )
-        found[key] = Job(key, label, recipe, document_of(recipe), command)
+        found[key] = Job(key, label, recipe, document_of(told), command)
     return tuple(found.values())
 
 

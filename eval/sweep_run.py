@@ -24,7 +24,7 @@ from quantkit.eval.subject import describe
 from quantkit.eval.sweep import RUNS, Job, read_eval, write_json
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.model.open import OpenModel, open_model
-from quantkit.pipeline.calibrate import calibrate
+from quantkit.pipeline.calibrate import calibrate, shareable
 from quantkit.pipeline.start import start
 from quantkit.recipes.schema import document_of
 
@@ -105,7 +105,7 @@ def _made(artifact: Path, recipe: Recipe) -> bool:
     """Whether the artifact is there, measured, and of this recipe."""
     if not (artifact / EVAL_FILE).is_file():
         return False
-    return bool(read_json(artifact / FILE_NAME)["recipe"] == document_of(recipe))
+    return bool(read_json(artifact / FILE_NAME)["recipe"] == document_of(shareable(recipe)))
 
 
 def _score(inputs: SweepInputs, written: Source, report: Report) -> EvalResult:

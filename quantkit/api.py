@@ -221,7 +221,7 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
 
     run: Runner = registry.load("eval.runners", runner, "RUNNER")
     source = resolve(model, trust_remote_code=trust_remote_code)
-    jobs = jobs_of(model, recipes)
+    jobs = jobs_of(source.id or source.folder.resolve().name, recipes)
     choice = TextChoice(text, protocol, windows=windows)
     folder = Path(output).resolve()
     calibrations = tuple(dict.fromkeys(recipe.calibration for recipe in recipes))

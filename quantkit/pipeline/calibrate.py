@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import Calibration, load_tokenizer, tokenize
-from quantkit.core.recipe import CalibrationSpec
+from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.model.open import OpenModel, context_length
 
 
@@ -33,6 +33,12 @@ def text_label(text: str) -> str:
     """A calibration text's name as an artifact may tell it: without the folders it lies in."""
     path = Path(text)
     return path.resolve().name if path.exists() else text
+
+
+def shareable(recipe: Recipe) -> Recipe:
+    """The recipe as results may tell it: with its calibration text by name, not by path."""
+    text = text_label(recipe.calibration.text)
+    return replace(recipe, calibration=replace(recipe.calibration, text=text))
 
 
 def calibration_remarks(calibration: Calibration, wanted: CalibrationSpec) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
 from quantkit.pipeline.build import Built
-from quantkit.pipeline.calibrate import calibration_remarks, text_label
+from quantkit.pipeline.calibrate import calibration_remarks
 from quantkit.pipeline.measure import Cost
 from quantkit.pipeline.prepare import Prepared
 
@@ -33,12 +33,11 @@ def manifest_of(
     checkpoint = prepared.model.checkpoint
     weights = sum(math.prod(info.shape) for info in checkpoint.names.values())
     files = {name: sha256(checkpoint.folder / name) for name in sorted(checkpoint.fingerprints)}
-    text = prepared.plan.recipe.calibration
-    stated = {**recipe["calibration"], "text": text_label(text.text)}
-    remarks = calibration_remarks(calibration, text) if calibration else ()
+    wanted = prepared.plan.recipe.calibration
+    remarks = calibration_remarks(calibration, wanted) if calibration else ()
     return Manifest(
         source={"id": source.id, "revision": source.revision, "files": files},
-        recipe={**recipe, "calibration": stated},
+        recipe=recipe,
         format=prepared.format.name,
         calibration=asdict(calibration.ledger) if calibration else None,
         modules=tuple(asdict(record) for record in built.modules),

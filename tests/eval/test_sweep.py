@@ -59,6 +59,17 @@ def test_keys_tell_runs_apart() -> None:
         jobs("gptq", "gptq")
 
 
+def test_no_path_is_told(tmp_path: Path) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("words")
+    (job,) = jobs_of("m", [build_recipe("rtn", calibration=str(text))])
+    assert job.recipe.calibration.text == str(text)
+    assert str(tmp_path) not in job.entry(status="pending").model_dump_json()
+    assert (
+        job.command == "quantkit quantize m -o rtn-w4-auto-sym --recipe rtn --calibration mine.txt"
+    )
+
+
 def test_failures_are_recorded_and_passed_over(tmp_path: Path) -> None:
     def execute(job: Job, artifact: Path) -> EvalResult:
         if job.recipe.method == "gptq":
