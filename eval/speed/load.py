@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -75,7 +76,9 @@ def closed_loop(
             answers = await asyncio.gather(*workers)
             return Outcome(tuple(a for found in answers for a in found), perf_counter() - started)
 
-    return asyncio.run(run())
+    # In a thread of its own, as the caller's (a notebook's) may have a running loop.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(lambda: asyncio.run(run())).result()
 
 
 async def _serve(

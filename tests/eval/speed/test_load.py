@@ -1,9 +1,11 @@
 """What the closed loop counts, against a small server whose answers are known."""
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -103,3 +105,13 @@ def test_the_three_times_are_those_of_their_definitions() -> None:
     assert outcome.first_token_seconds() == [0.5]
     assert outcome.gaps() == pytest.approx([0.1, 0.4])
     assert outcome.seconds_per_later_token() == [0.25]
+
+
+def test_a_caller_with_a_running_loop_may_ask(server: Any) -> None:
+    async def notebook() -> Outcome:
+        return ask(server, [[3]])
+
+    # the tests of the page leave a loop running in the main thread
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        found = pool.submit(lambda: asyncio.run(notebook())).result()
+    assert len(found.complete) == 1
