@@ -86,7 +86,7 @@ def _row(run: "SweepRun") -> tuple[object, ...]:
         "-" if share is None else f"{100 * share:.1f} %",
         with_error(found.perplexity, found.perplexity_standard_error),
         "-" if run.seconds is None else duration(run.seconds),
-        run.why,
+        run.why or ("gates missed" if found.gates_missed else ""),
     )
 
 

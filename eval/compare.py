@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.reference_store import (
@@ -60,6 +61,8 @@ def compare(
         InputError: no tokenizer, or no such text, or the stored reference is of another one.
         RefusedError: the two have different vocabularies.
     """
+    if keep is not None:
+        check_output(keep[0])
     model = open_model(artifact.folder, trust_remote_code=trust_remote_code)
     text = screen(text_of(artifact, model, choice, trust_remote_code=trust_remote_code))
     subject = describe(artifact, model.checkpoint)

@@ -18,6 +18,8 @@ from quantkit.eval.verdict import INVALID, Status, decide, finite
 
 EXACT = ("artifact", "memory", "engines")
 SMOKE = "smoke"
+SPREAD = ("kl.mean", "perplexity.value", "perplexity.log_ratio", "top1_agreement")
+"""Figures whose interval is only missing where there are too few documents for one."""
 
 
 def judge(
@@ -119,6 +121,8 @@ def _limited(gate: Gate, found: Measured) -> _Verdict:
         return _Verdict("passed" if value == limit else "failed", value, None, limit)
     status = decide(gate.operator, found.interval or (value, value), limit)
     why = "its interval holds the limit" if status == "undecided" else ""
+    if found.interval is None and gate.figure in SPREAD:
+        return _Verdict("undecided", value, None, limit, "one document alone shows no spread")
     if found.interval is None and not _is_exact(gate):
         why = "no interval is known: judged by its value"
     return _Verdict(status, value, found.interval, limit, why)

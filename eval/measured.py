@@ -63,10 +63,7 @@ def _perplexity(result: EvalResult, name: str) -> Measured:
     found = result.perplexity
     if name == "log_ratio":
         return Measured(found.log_ratio, found.log_ratio_ci95)
-    if not found.value or found.standard_error is None:
-        return Measured(found.value)
-    spread = math.exp(Z * found.standard_error / found.value)
-    return Measured(found.value, (found.value / spread, found.value * spread))
+    return Measured(found.value, found.ci95)
 
 
 def _divergence(result: EvalResult, name: str) -> Measured:
@@ -74,9 +71,6 @@ def _divergence(result: EvalResult, name: str) -> Measured:
         return Measured(None)
     value = getattr(result.kl, name)
     interval = result.kl.ci95 if name == "mean" else getattr(result.kl, f"{name}_ci95", None)
-    if name == "mean" and interval is None and value is not None and result.kl.standard_error:
-        half = Z * result.kl.standard_error
-        interval = (value - half, value + half)
     return Measured(value, interval)
 
 

@@ -10,7 +10,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.gate import Gate
 from quantkit.core.progress import Report, silent
 from quantkit.eval.calibrated import screen_by_manifest
-from quantkit.eval.compare import SHIPPED_TEXT, compare, triaged
+from quantkit.eval.compare import SHIPPED_TEXT, compare, text_of, triaged
 from quantkit.eval.gates import engine_verdicts, judge, recipe_gates
 from quantkit.eval.machine import machine
 from quantkit.eval.modules import error_map
@@ -20,6 +20,7 @@ from quantkit.eval.speed.run import measure_speed
 from quantkit.eval.subject import read_manifest
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
+from quantkit.model.open import open_model
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,13 @@ def measure(
 def _extras(
     artifact: Source, reference: Source | None, wanted: Measurement, report: Report
 ) -> dict[str, Any]:
-    """What does not come from the text; first, so that an unknown task is told at once."""
+    """What does not come from the windows; first, so that an unknown task is told at once."""
     trust = wanted.trust_remote_code
     extras: dict[str, Any] = {}
+    if wanted.tasks or wanted.triage or wanted.speed or wanted.engine:
+        # they take long: a text that is not there is told before
+        model = open_model(artifact.folder, trust_remote_code=trust)
+        text_of(artifact, model, wanted.choice, trust_remote_code=trust)
     if wanted.tasks:
         original = _model(reference, "tasks compare the answers of two models").folder
         extras["tasks"] = run_tasks(

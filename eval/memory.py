@@ -141,7 +141,8 @@ def _reset_peak(device: torch.device) -> None:
 
 def _of_allocator(device: torch.device, parts: dict[str, int], blocks: list[BlockFacts]) -> Memory:
     """The peak over all blocks, as each of them started the count anew."""
-    peaks = {key: max(int(b[key]) for b in blocks) for key in _now(device)}
+    last = _now(device)  # final norm and head
+    peaks = {key: max(int(b[key]) for b in [*blocks, last]) for key in last}
     allocated, reserved = peaks["allocated_peak_bytes"], peaks["reserved_peak_bytes"]
     free, total = torch.cuda.mem_get_info(device)
     parts["activations"] = max(0, allocated - sum(parts.values()))

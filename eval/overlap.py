@@ -118,7 +118,8 @@ def _windows(text: EvaluationText) -> list[list[Ids]]:
 
 
 def _stating(text: EvaluationText, share: float, note: str | None) -> EvaluationText:
-    stated = dict(text.protocol) | {"overlap_13gram_fraction": share}
+    before = text.protocol.get("overlap_13gram_fraction") or 0.0
+    stated = dict(text.protocol) | {"overlap_13gram_fraction": max(share, before)}
     return replace(text, protocol=stated, notes=(*text.notes, *([note] if note else [])))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import ArtifactWriter
-from quantkit.core.errors import QuantkitError
 from quantkit.core.gate import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.progress import Report, silent
@@ -100,8 +99,10 @@ def produce(
         found, interrupted = None, None
         try:
             found = score(Source(writer.folder)) if score else None
-        except (QuantkitError, MemoryError) as error:
-            manifest = manifest.remarked(f"not evaluated: {str(error).splitlines()[0]}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, hours of work are not lost to it
+            why = getattr(error, "what", None) or f"{type(error).__name__}: {error}"
+            why = why.splitlines()[0].replace(str(writer.folder), order.output.name)
+            manifest = manifest.remarked(f"not evaluated: {why}")
         except KeyboardInterrupt as stop:
             manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
         judged = _judged(order, manifest, found, baseline)

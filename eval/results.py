@@ -308,6 +308,7 @@ class EvalResult(Record):
             kl_mean=kl.mean if kl else None,
             kl_standard_error=kl.standard_error if kl else None,
             top1_agreement=self.top1_agreement,
+            gates_missed=sum(gate.status == "failed" for gate in self.gates),
         )
 
 
@@ -321,6 +322,7 @@ class Summary(Record):
     kl_mean: float | None = None
     kl_standard_error: float | None = None
     top1_agreement: float | None = None
+    gates_missed: int = 0
 
 
 class SweepRun(Record):
@@ -339,7 +341,6 @@ class SweepRun(Record):
     why: str = ""
     seconds: float | None = None
     cpu_seconds: float | None = None
-    peak_rss_bytes: int | None = None
 
 
 class SweepResult(Record):

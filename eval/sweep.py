@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -33,15 +32,7 @@ RUNS = "runs"
 ARTIFACT = "artifact"
 LOCK = "lock"
 
-Task = Callable[[], SweepRun]
 Document = TypeVar("Document", SweepResult, EvalResult)
-
-
-class Runner(Protocol):
-    """Where the tasks of a sweep run."""
-
-    def __call__(self, tasks: Sequence[Task], /) -> Iterator[SweepRun]:
-        """Call every task, and give the results as they come."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +44,12 @@ class Job:
     recipe: Recipe
     document: Mapping[str, Any]
     command: str
+    calibration_sha256: str | None = None
 
     @property
     def sha256(self) -> str:
-        """Of the recipe in full."""
-        text = json.dumps(self.document, sort_keys=True)
+        """Of the recipe in full, and of the tokens that it is calibrated on."""
+        text = json.dumps([self.document, self.calibration_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def entry(self, **found: Any) -> SweepRun:
@@ -71,6 +63,51 @@ class Job:
             command=self.command,
             **found,
         )
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job that can be called anywhere: it gives its entry for the journal, whatever happens.
+
+    `execute(job, artifact)` makes the artifact and measures it.
+    """
+
+    folder: Path
+    job: Job
+    execute: Callable[[Job, Path], EvalResult]
+
+    def __call__(self) -> SweepRun:
+        """Run the job."""
+        started, cpu = time.monotonic(), time.process_time()
+        try:
+            path = self.folder / RUNS / self.job.key / EVAL_FILE
+            path.parent.mkdir(exist_ok=True)
+            found = self.execute(self.job, path.with_name(ARTIFACT))
+            write_json(path, found.to_dict())
+        except QuantkitError as error:
+            why = error.what + (f": {error.why}" if error.why else "")
+            return self.failed(why, time.monotonic() - started)
+        except Exception as error:  # noqa: BLE001 - one recipe's bug is not the end of the others
+            return self.failed(f"{type(error).__name__}: {error}", time.monotonic() - started)
+        return self.job.entry(
+            status="done",
+            eval=str(path.relative_to(self.folder)),
+            eval_sha256=files.sha256(path),
+            summary=found.summary(),
+            seconds=time.monotonic() - started,
+            cpu_seconds=time.process_time() - cpu,
+        )
+
+    def failed(self, why: str, seconds: float | None = None) -> SweepRun:
+        """The entry of a run that came to nothing."""
+        return self.job.entry(status="failed", why=why, seconds=seconds)
+
+
+class Runner(Protocol):
+    """Where the tasks of a sweep run."""
+
+    def __call__(self, tasks: Sequence[Task], /) -> Iterator[SweepRun]:
+        """Call every task, and give the results as they come."""
 
 
 def jobs_of(model: str, recipes: Iterable[Recipe]) -> tuple[Job, ...]:
@@ -132,19 +169,19 @@ def claimed(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
-    """`fresh` with the runs that the folder's journal has as done, and whose files still fit.
+def require_same(folder: Path, model_sha256: str | None, workload: Mapping[str, Any]) -> None:
+    """Nothing, when the sweep in the folder, if any, is of this model and this workload.
 
     Raises:
-        InputError: the journal is of another model or workload, or cannot be read.
+        InputError: it is of another, or cannot be read.
     """
     path = folder / SWEEP_FILE
     if not path.exists():
-        return fresh
+        return
     old = read_sweep(path)
     for what, was, now in (
-        ("model", old.model.sha256, fresh.model.sha256),
-        ("workload", old.workload, fresh.workload),
+        ("model", old.model.sha256, model_sha256),
+        ("workload", old.workload, workload),
     ):
         if was != now:
             raise InputError(
@@ -152,6 +189,19 @@ def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
                 why=f"{was} there, {now} here",
                 hint="another -o",
             )
+
+
+def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
+    """`fresh` with the runs that the folder's journal has as done, and whose files still fit.
+
+    Raises:
+        InputError: the journal is of another model or workload, or cannot be read.
+    """
+    require_same(folder, fresh.model.sha256, fresh.workload)
+    path = folder / SWEEP_FILE
+    if not path.exists():
+        return fresh
+    old = read_sweep(path)
     done = {run.recipe_sha256: run for run in old.runs if _stands(folder, run)}
     listed = {run.key for run in fresh.runs}
     others = [run for run in old.runs if run.key not in listed and _stands(folder, run)]
@@ -204,15 +254,15 @@ def run_sweep(
 ) -> SweepResult:
     """Run what `start` has as pending, and journal every result the moment it is there.
 
-    `execute(job, artifact)` makes the artifact and measures it. A run that fails is recorded with
-    its reason and passed over; a later sweep into the same folder tries it again.
+    A run that fails is recorded with its reason and passed over; a later sweep into the same folder
+    tries it again.
     """
     sweep = start
     by_key = {job.key: job for job in jobs}
     waiting = [by_key[run.key] for run in start.runs if run.status == "pending"]
     _write(folder, sweep)
     began, total = time.monotonic(), len(waiting)
-    for count, run in enumerate(runner([_task(folder, job, execute) for job in waiting]), 1):
+    for count, run in enumerate(runner([Task(folder, job, execute) for job in waiting]), 1):
         runs = [run if run.key == known.key else known for known in sweep.runs]
         sweep = sweep.model_copy(update={"runs": runs})
         _write(folder, sweep)
@@ -222,42 +272,10 @@ def run_sweep(
     return sweep
 
 
-def _task(folder: Path, job: Job, execute: Callable[[Job, Path], EvalResult]) -> Task:
-    def task() -> SweepRun:
-        started, cpu = time.monotonic(), time.process_time()
-        try:
-            path = folder / RUNS / job.key / EVAL_FILE
-            path.parent.mkdir(exist_ok=True)
-            found = execute(job, path.with_name(ARTIFACT))
-            write_json(path, found.to_dict())
-        except QuantkitError as error:
-            why = error.what + (f": {error.why}" if error.why else "")
-            return job.entry(status="failed", why=why, seconds=time.monotonic() - started)
-        except Exception as error:  # noqa: BLE001 - one recipe's bug is not the end of the others
-            why = f"{type(error).__name__}: {error}"
-            return job.entry(status="failed", why=why, seconds=time.monotonic() - started)
-        return job.entry(
-            status="done",
-            eval=str(path.relative_to(folder)),
-            eval_sha256=files.sha256(path),
-            summary=found.summary(),
-            seconds=time.monotonic() - started,
-            cpu_seconds=time.process_time() - cpu,
-        )
-
-    return task
-
-
 def write_json(path: Path, document: Any) -> None:
-    """Write a file of JSON in place of what was there; a kill leaves the old one or the new."""
-    durable.temporary(path).unlink(missing_ok=True)
-    durable.write_file(path, [strict_json.dumps(document)])
+    """Write a file of JSON in place of what was there."""
+    durable.replace_file(path, strict_json.dumps(document))
 
 
 def _write(folder: Path, sweep: SweepResult) -> None:
     write_json(folder / SWEEP_FILE, sweep.model_dump(mode="json", by_alias=True))
-
-
-def now() -> str:
-    """The time, as results write it: `2026-01-31T12:00:00Z`."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

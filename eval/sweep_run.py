@@ -20,12 +20,12 @@ from quantkit.eval.produce import Order, produce
 from quantkit.eval.reference_store import Reference
 from quantkit.eval.results import EVAL_FILE, EvalResult, SweepResult, SweepRun
 from quantkit.eval.session import evaluate_models
-from quantkit.eval.subject import describe
-from quantkit.eval.sweep import RUNS, Job, read_eval, write_json
+from quantkit.eval.subject import content_hash, describe
+from quantkit.eval.sweep import RUNS, Job, read_eval, require_same, write_json
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.calibrate import calibrate, shareable
-from quantkit.pipeline.start import start
+from quantkit.pipeline.start import device_of, start
 from quantkit.recipes.schema import document_of
 
 REFERENCES = "reference"
@@ -44,15 +44,32 @@ class SweepInputs:
     trust_remote_code: bool
 
 
-def begin(inputs: SweepInputs, jobs: Sequence[Job], report: Report = silent) -> SweepResult:
-    """The journal of a sweep that has not run: the original's result, and every job as pending."""
+def begin(
+    inputs: SweepInputs, jobs: Sequence[Job], report: Report = silent
+) -> tuple[SweepResult, tuple[Job, ...]]:
+    """The journal of a sweep that has not run, with the original's result and all jobs as pending.
+
+    The jobs come back with the hashes of what they are calibrated on.
+
+    Raises:
+        InputError: the folder holds a sweep of another model or workload.
+    """
+    _SHARED.clear()  # files may have changed since the last sweep of this process
+    _CALIBRATIONS.clear()
+    model = open_model(inputs.source.folder, trust_remote_code=inputs.trust_remote_code)
+    text = _text(inputs, model)
+    workload = {key: text.protocol[key] for key in ("name", "text", "tokens_sha256")}
+    require_same(inputs.folder, content_hash(model.checkpoint), workload)
     text, reference = _shared(inputs, report)
     path = inputs.folder / RUNS / ORIGINAL / EVAL_FILE
-    if not path.is_file():
+    if not _is_of(path, text, reference):
         path.parent.mkdir(exist_ok=True)
-        model = open_model(inputs.source.folder, trust_remote_code=inputs.trust_remote_code)
         found = evaluate_models(model, text, artifact=reference.subject, report=report)
         write_json(path, found.to_dict())
+    sealed = []
+    for job in jobs:
+        made = _calibration(inputs, model, job.recipe.calibration)
+        sealed.append(replace(job, calibration_sha256=made.ledger.sha256 if made else None))
     original = SweepRun(
         key=ORIGINAL,
         label=ORIGINAL,
@@ -62,13 +79,23 @@ def begin(inputs: SweepInputs, jobs: Sequence[Job], report: Report = silent) -> 
         summary=read_eval(path).summary(),
         status="done",
     )
-    return SweepResult(
+    fresh = SweepResult(
         schema="quantkit.sweep/1",
         created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
         model=reference.subject,
-        workload={key: text.protocol[key] for key in ("name", "text", "tokens_sha256")},
-        runs=[original, *(job.entry(status="pending") for job in jobs)],
+        workload=workload,
+        runs=[original, *(job.entry(status="pending") for job in sealed)],
     )
+    return fresh, tuple(sealed)
+
+
+def _is_of(path: Path, text: EvaluationText, reference: Reference) -> bool:
+    """Whether the result in a file is of this original on this text."""
+    if not path.is_file():
+        return False
+    found = read_eval(path)
+    same = found.protocol.tokens_sha256 == text.protocol["tokens_sha256"]
+    return same and found.artifact.sha256 == reference.subject.sha256
 
 
 def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = silent) -> EvalResult:
@@ -78,8 +105,9 @@ def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = sile
         QuantkitError: the recipe cannot be run, or its artifact cannot be evaluated.
     """
     trust = inputs.trust_remote_code
-    prepared = start(inputs.source.folder, job.recipe, inputs.device, trust_remote_code=trust)
-    if _made(artifact, prepared.plan.recipe):
+    device = device_of(inputs.device)
+    prepared = start(inputs.source.folder, job.recipe, device, trust_remote_code=trust)
+    if _made(artifact, prepared.plan.recipe, job):
         return _named(read_eval(artifact / EVAL_FILE), job)
     if artifact.exists():
         shutil.rmtree(artifact)
@@ -101,11 +129,14 @@ def _named(found: EvalResult, job: Job) -> EvalResult:
     return found.model_copy(update={"artifact": artifact})
 
 
-def _made(artifact: Path, recipe: Recipe) -> bool:
-    """Whether the artifact is there, measured, and of this recipe."""
+def _made(artifact: Path, recipe: Recipe, job: Job) -> bool:
+    """Whether the artifact is there, measured, and of this recipe and calibration."""
     if not (artifact / EVAL_FILE).is_file():
         return False
-    return bool(read_json(artifact / FILE_NAME)["recipe"] == document_of(shareable(recipe)))
+    manifest = read_json(artifact / FILE_NAME)
+    calibrated = (manifest["calibration"] or {}).get("sha256")
+    same = manifest["recipe"] == document_of(shareable(recipe))
+    return bool(same and calibrated == job.calibration_sha256)
 
 
 def _score(inputs: SweepInputs, written: Source, report: Report) -> EvalResult:
@@ -122,16 +153,22 @@ _CALIBRATIONS: dict[tuple[SweepInputs, CalibrationSpec], Calibration | None] = {
 def _shared(inputs: SweepInputs, report: Report = silent) -> tuple[EvaluationText, Reference]:
     """Text and reference of all runs, the latter from the sweep's own store."""
     if inputs not in _SHARED:
-        source, trust = inputs.source, inputs.trust_remote_code
-        model = open_model(source.folder, trust_remote_code=trust)
-        text = text_of(source, model, inputs.choice, trust_remote_code=trust)
-        for spec in inputs.calibrations:
-            ids = _calibration(inputs, model, spec)
-            tokens = ids.input_ids if ids else None
-            text = screen_by_tokens(tokens, source.folder, trust_remote_code=trust)(text)
-        cache = inputs.folder / REFERENCES
-        _SHARED[inputs] = text, stored_reference(source, model, text, cache, report=report)
+        model = open_model(inputs.source.folder, trust_remote_code=inputs.trust_remote_code)
+        text, cache = _text(inputs, model), inputs.folder / REFERENCES
+        reference = stored_reference(inputs.source, model, text, cache, report=report)
+        _SHARED[inputs] = text, reference
     return _SHARED[inputs]
+
+
+def _text(inputs: SweepInputs, model: OpenModel) -> EvaluationText:
+    """The text less what any of the recipes is calibrated on."""
+    source, trust = inputs.source, inputs.trust_remote_code
+    text = text_of(source, model, inputs.choice, trust_remote_code=trust)
+    for spec in inputs.calibrations:
+        made = _calibration(inputs, model, spec)
+        tokens = made.input_ids if made else None
+        text = screen_by_tokens(tokens, source.folder, trust_remote_code=trust)(text)
+    return text
 
 
 def _calibration(

@@ -221,14 +221,17 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
 
     run: Runner = registry.load("eval.runners", runner, "RUNNER")
     source = resolve(model, trust_remote_code=trust_remote_code)
-    jobs = jobs_of(source.id or source.folder.resolve().name, recipes)
+    name = source.id or source.folder.resolve().name
+    jobs = jobs_of(f"{name}@{source.revision}" if source.revision else name, recipes)
     choice = TextChoice(text, protocol, windows=windows)
     folder = Path(output).resolve()
     calibrations = tuple(dict.fromkeys(recipe.calibration for recipe in recipes))
-    chosen = device_of(device)
-    inputs = SweepInputs(source, folder, choice, calibrations, chosen, trust_remote_code)
+    if runner == "local":
+        device_of(device)  # elsewhere it is another machine's
+    inputs = SweepInputs(source, folder, choice, calibrations, device, trust_remote_code)
     with claimed(folder):
-        ready = resumed(folder, begin(inputs, jobs, report))
+        fresh, jobs = begin(inputs, jobs, report)
+        ready = resumed(folder, fresh)
         execute = partial(run_job, inputs, report=report)
         return run_sweep(folder, jobs, ready, execute, run, report)
 

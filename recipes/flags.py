@@ -4,9 +4,8 @@ import json
 import shlex
 from typing import Any
 
-from quantkit.core.errors import InputError
 from quantkit.core.recipe import Recipe
-from quantkit.recipes.loader import Flags, build_recipe, load_recipe
+from quantkit.recipes.loader import Flags, build_recipe, list_recipes, load_recipe
 from quantkit.recipes.schema import document_of
 
 SETTINGS = (
@@ -19,10 +18,9 @@ def flags_of(recipe: Recipe) -> str:
 
     Name and description are not among them.
     """
-    try:
-        base = load_recipe(recipe.name)
-    except InputError:
+    if recipe.name not in [info.name for info in list_recipes()]:
         return _all_stated(recipe)
+    base = load_recipe(recipe.name)
     stated = {key: value for key, value in _flags(recipe).items() if value != _flags(base)[key]}
     if build_recipe(recipe.name, **stated) != recipe:
         return _all_stated(recipe)

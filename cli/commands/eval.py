@@ -118,8 +118,6 @@ def evaluate(
         report=console.report,
     )
     found = result.to_dict()
-    if output is not None:
-        durable.write_file(output, [strict_json.dumps(found)])
     lines = [
         *evaluation_lines(found),
         *task_lines(found),
@@ -128,6 +126,8 @@ def evaluate(
         gate_text(found["gates"]),
     ]
     console.result(found, "\n".join(lines))
+    if output is not None:
+        durable.replace_file(output, strict_json.dumps(found))
     return conclude(console, result.gates, result.undecided)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from quantkit.cli.console import Console
 from quantkit.cli.figures import sweep_table
+from quantkit.cli.gates import MISSED
 from quantkit.core.errors import InputError
 
 EXAMPLES = """\b
@@ -17,6 +18,7 @@ Examples:
   quantkit sweep org/name --recipes gptq,awq,nf4 -o sweep
   quantkit sweep ./model --recipes rtn,gptq --bits 4,3 --group-size 64,channel -o sweep
 """
+REFUSED = 4  # every recipe was
 
 
 def sweep(
@@ -57,7 +59,7 @@ def sweep(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
     ] = False,
-) -> None:
+) -> int:
     """Run many recipes on one model, resumably."""
     from quantkit.recipes.loader import build_recipe
 
@@ -87,6 +89,12 @@ def sweep(
     )
     next_step = f"next: quantkit report {shlex.quote(str(output))} -o report.html"
     console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\n{next_step}")
+    for run in swept.runs:
+        if run.summary.gates_missed:
+            console.note(f"{run.label}: {run.summary.gates_missed} of its gates missed")
+    if any(run.summary.gates_missed for run in swept.runs):
+        return MISSED
+    return 0 if any(run.status == "done" for run in swept.runs[1:]) else REFUSED
 
 
 def grid(

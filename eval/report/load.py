@@ -76,11 +76,11 @@ def _joined(studies: Sequence[Study]) -> Study:
 def _read(folder: Path) -> Study:
     if (folder / SWEEP).is_file():
         return _read_sweep(folder)
+    if (folder / MANIFEST).is_file():
+        return _read_artifact(folder)
     if (folder / EVAL).is_file():
         result = _parse(EvalResult, folder / EVAL)
         return _single(result, _build(result, folder.name))
-    if (folder / MANIFEST).is_file():
-        return _read_artifact(folder)
     if not folder.is_dir():
         raise InputError(f"no folder `{folder}`")
     raise InputError(

@@ -30,10 +30,14 @@ def run(tasks: Sequence[Task]) -> Iterator[SweepRun]:
     found = ray.cluster_resources()  # type: ignore[no-untyped-call]  # of Ray
     gpus = 1 if found.get("GPU") else 0
     remote: Any = ray.remote(num_gpus=gpus, max_retries=1)(lambda task: task())
-    waiting = [remote.remote(task) for task in tasks]
+    waiting = {remote.remote(task): task for task in tasks}
     while waiting:
-        ready, waiting = ray.wait(waiting, num_returns=1)
-        yield ray.get(ready[0])
+        ready, _ = ray.wait(list(waiting), num_returns=1)
+        task = waiting.pop(ready[0])
+        try:
+            yield ray.get(ready[0])
+        except ray.exceptions.RayError as error:
+            yield task.failed(f"its process was lost: {str(error).splitlines()[0]}")
 
 
 RUNNER = run

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quantkit.core.progress import Report, silent
+from quantkit.eval.reference_store import is_store
 from quantkit.eval.results import Memory, Speed
 from quantkit.eval.speed.local import LocalResult, measure_local
 
@@ -35,7 +36,7 @@ def measure_speed(
         RefusedError: `engine`, and vLLM is not there or does not serve the artifact.
     """
     notes: list[str] = []
-    if reference is not None and not (reference / "config.json").is_file():
+    if reference is not None and is_store(reference):
         notes.append(f"no speed ratio: `{reference.name}` is no model that could be run")
         reference = None
     here = LocalResult()
@@ -47,6 +48,6 @@ def measure_speed(
     if engine:
         from quantkit.eval.speed.vllm import measure_vllm
 
-        served = measure_vllm(artifact, report=report)
+        served = measure_vllm(artifact, report=report, trust_remote_code=trust_remote_code)
     speed = Speed(local=list(here.cells), engine=served)
     return SpeedResult(speed, here.memory, (*notes, *here.notes))

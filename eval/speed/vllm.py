@@ -64,6 +64,8 @@ def measure_vllm(
     artifact: Path,
     workload: Workload = Workload(),
     report: Report = silent,
+    *,
+    trust_remote_code: bool = False,
 ) -> list[EngineSpeed]:
     """Throughput, TTFT and token gaps of the artifact in vLLM at each concurrency.
 
@@ -72,7 +74,7 @@ def measure_vllm(
     Raises:
         RefusedError: there is no vLLM, or it does not serve this artifact.
     """
-    model = open_model(artifact)
+    model = open_model(artifact, trust_remote_code=trust_remote_code)
     whole = min(context_length(model), workload.input_tokens + workload.output_tokens)
     output = min(workload.output_tokens, whole // 4)
     vocabulary = int(model.config.get_text_config().vocab_size)

@@ -47,6 +47,16 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
         settle(path)
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file in place of what was there; a kill leaves the old one or the new.
+
+    Raises:
+        ResourceError: as `write_file`.
+    """
+    temporary(path).unlink(missing_ok=True)
+    write_file(path, [data])
+
+
 def create(path: Path) -> int:
     """A descriptor for writing a file that must not exist."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

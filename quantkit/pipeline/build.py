@@ -32,7 +32,7 @@ class ModuleRecord:
 class Built:
     """Records of the quantized linears, and what became of each tensor and file of the source.
 
-    `bytes` is the size of all tensors of the artifact.
+    `bytes` is the size of all weight files of the artifact.
     """
 
     modules: tuple[ModuleRecord, ...]
@@ -76,7 +76,7 @@ def build(
     writer.finish_weights()
     model.checkpoint.check_unchanged()
     verify_weights(model, writer.folder, records, report)
-    size = sum(spec.nbytes for shard in writer.shards for spec in shard.specs)
+    size = sum(shard.nbytes for shard in writer.shards)
     return Built(tuple(records), ledger, side_files, size)
 
 

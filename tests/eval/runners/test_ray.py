@@ -5,20 +5,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from quantkit.eval.results import SweepRun
+from quantkit.eval.results import EvalResult, Protocol
 from quantkit.eval.runners import ray as runner
+from quantkit.eval.sweep import Job, Task, jobs_of, read_eval
+from quantkit.recipes.loader import build_recipe
 
 COMMAND = Path(sys.executable).with_name("ray")
 
 
-def task(number: int, caller: int) -> SweepRun:
-    elsewhere = os.getpid() != caller
-    return SweepRun(key=str(number), label="run", family="rtn", status="done", why=str(elsewhere))
+def execute(job: Job, artifact: Path) -> EvalResult:
+    """Says in which process it ran; the recipe `nf4` loses its process."""
+    if job.recipe.name == "nf4":
+        os._exit(1)
+    protocol = Protocol(name="p", text="t", tokens_sha256="", windows=1, sequence_length=2)
+    whole = {"artifact": {"name": str(os.getpid())}, "protocol": protocol, "tokens": 1}
+    artifact.mkdir()
+    return EvalResult.model_validate(whole | {"perplexity": {"value": 2.0}})
 
 
 @pytest.fixture
@@ -60,8 +66,16 @@ def free_port() -> int:
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.filterwarnings("ignore")  # of Ray's own threads and sockets
-def test_runs_happen_in_the_clusters_processes() -> None:
-    tasks = [partial(task, number, os.getpid()) for number in range(3)]
-    found = list(runner.run(tasks))
-    assert sorted(run.key for run in found) == ["0", "1", "2"]
-    assert all(run.why == "True" for run in found)
+def test_runs_happen_in_the_clusters_processes_and_a_lost_one_is_told(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    jobs = jobs_of("m", [build_recipe(name) for name in ("rtn", "nf4", "gptq")])
+    found = {run.family: run for run in runner.run([Task(tmp_path, j, execute) for j in jobs])}
+    assert {key: run.status for key, run in found.items()} == {
+        "rtn": "done",
+        "nf4": "failed",
+        "gptq": "done",
+    }
+    assert "process was lost" in found["nf4"].why
+    for key in ("rtn", "gptq"):
+        result = read_eval(tmp_path / str(found[key].eval))
+        assert result.artifact.name != str(os.getpid())
