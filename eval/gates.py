@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quantkit.core.errors import InputError
 from quantkit.core.gate import Gate, Undecided, parse_gate
 from quantkit.eval.baseline import against, regressions
 from quantkit.eval.measured import QUALITY, Measured, by_domain, measured
@@ -18,6 +19,8 @@ from quantkit.eval.verdict import INVALID, Status, decide, finite
 
 EXACT = ("artifact", "memory", "engines")
 SMOKE = "smoke"
+BESIDE = ("kl.", "top1_agreement", "perplexity.log_ratio", "tasks.")
+"""Figures of a comparison with the original."""
 SPREAD = ("kl.mean", "perplexity.value", "perplexity.log_ratio", "top1_agreement")
 """Figures whose interval is only missing where there are too few documents for one."""
 
@@ -38,6 +41,19 @@ def judge(
         for domain, verdict in _verdicts(gate, result, baseline)
     ]
     return (*found, *(regressions(result, baseline) if baseline else ()))
+
+
+def require_decidable(gates: Iterable[Gate], *, baseline: bool, reference: bool) -> None:
+    """Nothing, when every gate has what it takes to be decided.
+
+    Raises:
+        InputError: one is against a baseline or a reference that was not given.
+    """
+    for gate in gates:
+        if gate.value is None and not baseline:
+            raise InputError(f"`{gate}` needs an older result", hint="--baseline OLD.json")
+        if gate.figure.startswith(BESIDE) and not reference:
+            raise InputError(f"`{gate}` needs the original", hint="--reference MODEL")
 
 
 def unscored(artifact: Subject) -> EvalResult:

@@ -11,7 +11,7 @@ from quantkit.core.gate import Gate
 from quantkit.core.progress import Report, silent
 from quantkit.eval.calibrated import screen_by_manifest
 from quantkit.eval.compare import SHIPPED_TEXT, compare, text_of, triaged
-from quantkit.eval.gates import engine_verdicts, judge, recipe_gates
+from quantkit.eval.gates import engine_verdicts, judge, recipe_gates, require_decidable
 from quantkit.eval.machine import machine
 from quantkit.eval.modules import error_map
 from quantkit.eval.reference_store import Form, is_store
@@ -49,6 +49,8 @@ def measure(
         QuantkitError: the two cannot be compared, or a text, task or engine is not there.
     """
     trust = wanted.trust_remote_code
+    old, given = wanted.baseline is not None, reference is not None
+    require_decidable(wanted.gates, baseline=old, reference=given)
     manifest = read_manifest(artifact.folder)
     gates, undecided = recipe_gates(manifest)
     extras = _extras(artifact, reference, wanted, report)

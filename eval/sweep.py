@@ -204,7 +204,8 @@ def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
     old = read_sweep(path)
     done = {run.recipe_sha256: run for run in old.runs if _stands(folder, run)}
     listed = {run.key for run in fresh.runs}
-    others = [run for run in old.runs if run.key not in listed and _stands(folder, run)]
+    kept = [run for run in old.runs if run.status == "failed" or _stands(folder, run)]
+    others = [run for run in kept if run.key not in listed]
     runs = [done.get(run.recipe_sha256, run) for run in fresh.runs]
     return fresh.model_copy(update={"runs": runs + others, "created_utc": old.created_utc})
 

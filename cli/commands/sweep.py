@@ -89,6 +89,9 @@ def sweep(
     )
     next_step = f"next: quantkit report {shlex.quote(str(output))} -o report.html"
     console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\n{next_step}")
+    failed = sum(run.status == "failed" for run in swept.runs)
+    if failed:
+        console.note(f"{failed} of {len(swept.runs) - 1} runs failed; the table says why")
     for run in swept.runs:
         if run.summary.gates_missed:
             console.note(f"{run.label}: {run.summary.gates_missed} of its gates missed")

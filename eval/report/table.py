@@ -50,7 +50,9 @@ def protocol_line(study: Study) -> str:
     if p is None:
         return ""
     what = f"{p.windows} windows of {p.sequence_length} tokens of {p.text}"
-    return f"{p.name}, {what}, in {p.dtype or 'an unstated dtype'}, token ids {p.tokens_sha256}"
+    arithmetic = p.dtype or "an unstated dtype"
+    legend = "± is half of a 95 % interval"
+    return f"{p.name}, {what}, in {arithmetic}, token ids {p.tokens_sha256}; {legend}"
 
 
 def as_csv(study: Study) -> str:

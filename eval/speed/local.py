@@ -134,8 +134,6 @@ def _memory(runtime: Runtime, cell: Cell) -> Memory:
     memory = measure_memory(runtime.network, runtime.blocks(), run.prefill)
     tokens = cell.batch * (cell.context_tokens + 1)
     parts = memory.parts_bytes | {"kv": held}
-    if (
-        runtime.network.device.type == "cuda"
-    ):  # the allocator counts the cache among what a pass adds
+    if runtime.network.device.type == "cuda":  # its allocator counts the cache into the pass
         parts["activations"] = max(0, parts["activations"] - held)
     return memory.model_copy(update={"parts_bytes": parts, "kv_bytes_per_token": held // tokens})

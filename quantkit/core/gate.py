@@ -1,4 +1,4 @@
-"""A limit on a measured figure: `kl.mean <= 0.03`, `speed.b1x512.decode_tokens_per_s >= baseline * 0.95`.
+"""A limit on a measured figure: `kl.mean <= 0.03`, `artifact.bytes <= baseline * 1.02`.
 
     gate   = figure [scope] operator value [unit] ["*" factor] [scope]
     value  = number | string in quotes | "baseline"

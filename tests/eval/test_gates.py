@@ -94,7 +94,11 @@ def result(**parts: Any) -> EvalResult:
         ),
         "tokens": 800,
         "perplexity": Perplexity(
-            value=7.5, standard_error=0.3, log_ratio=0.03, log_ratio_ci95=(0.02, 0.04)
+            ci95=(6.93, 8.11),
+            value=7.5,
+            standard_error=0.3,
+            log_ratio=0.03,
+            log_ratio_ci95=(0.02, 0.04),
         ),
         "kl": Divergence(
             mean=0.03, ci95=(0.02, 0.04), median=0.01, p90=0.1, p99=0.2, p999=0.5, max=1.0
