@@ -190,7 +190,7 @@ with ArtifactWriter(Path(sys.argv[1]), specs, 600) as w:
 
 
 def test_memory_does_not_grow_with_the_output(tmp_path: Path) -> None:
-    """300 MB in tensors of 30 MB: of anonymous memory no more than two of them and change."""
+    """300 MB in tensors of 30 MB: of anonymous memory no more than three of them and change."""
     program = """
 def anonymous():
     text = Path("/proc/self/status").read_text()
@@ -209,5 +209,5 @@ print((most - before) / size)
 """
     done = run_child(program, str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 2.1  # the allocator's own pages
+    assert float(done.stdout) < 3.2  # mostly one; the heap may keep what was freed last
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 4
