@@ -1,7 +1,7 @@
 """Speed of every quantized kernel on this machine beside dense bf16 and fp32, as ratios.
 
-    python kernel_speed.py [--json FILE]                              layers of the shapes of an 8B model
-    python kernel_speed.py --model MODEL [--json FILE] [ARTIFACT...]  a model, and what was made of it
+    python kernel_speed.py [--json FILE]                layers of the shapes of an 8B model
+    python kernel_speed.py --model MODEL [ARTIFACT...]  a model, and what was made of it
 
 Takes OMP_NUM_THREADS threads; with one thread the seconds are the thread's own, so that a program
 beside it takes none. All candidates of one shape take turns in one process, so a clock that drifts
