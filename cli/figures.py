@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from quantkit.eval.results import SweepRun, Triage
 
 WORST = 8  # blocks shown of a triage; --json has all
-FLOOR_FACTOR = 3  # a KL under this many noise floors cannot be told from the reference
 
 
 def evaluation_lines(found: Mapping[str, Any]) -> list[str]:
     """Divergence, agreement and perplexity with their standard errors, then the notes."""
+    from quantkit.eval.results import FLOOR_FACTOR
+
     kl = found.get("kl")
     lines = [_divergence(kl)] if kl else []
     lines.append("   ".join(_others(found)))

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quantkit.core.errors import InputError
+from quantkit.eval.estimate import POWER_FACTOR
 from quantkit.eval.results import Interval, Task
 
 LEVEL = 0.05
 Z = 1.959964
-POWERED = 2.80
-"""1.96 + 0.84: how many standard errors a loss must have to be shown in four tests of five."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def compare_answers(model: Answers, reference: Answers) -> Task:
         mcnemar_p=mcnemar(flips),
         recovery=recovery,
         recovery_ci95=(recovery - half, recovery + half),
-        detectable_fraction=POWERED * math.sqrt(known.both) / flips.total,
+        detectable_fraction=POWER_FACTOR * math.sqrt(known.both) / flips.total,
         answers=_bits(model.right),
         reference_answers=_bits(reference.right),
     )

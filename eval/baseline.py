@@ -12,8 +12,14 @@ from quantkit.core.gate import BY_DOMAIN, Operator
 from quantkit.eval.answers import accuracy_beside
 from quantkit.eval.estimate import stratified_mean
 from quantkit.eval.measured import QUALITY, document_sums, measured, speed_cell
-from quantkit.eval.paired import FLOOR_FACTOR
-from quantkit.eval.results import EngineSpeed, EvalResult, GateOutcome, Interval, LocalSpeed
+from quantkit.eval.results import (
+    FLOOR_FACTOR,
+    EngineSpeed,
+    EvalResult,
+    GateOutcome,
+    Interval,
+    LocalSpeed,
+)
 from quantkit.eval.verdict import INVALID, Status, decide, finite
 
 MACHINE = ("cpu", "gpu", "driver")

@@ -15,6 +15,8 @@ from scipy.special import stdtrit
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+POWER_FACTOR = 2.80
+"""Standard errors that a difference must have to be found with 80 % power at the 5 % level."""
 
 
 @dataclass(frozen=True)

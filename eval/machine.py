@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-CPU_INFO = Path("/proc/cpuinfo")
+from quantkit.pipeline.manifest import processor
+
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -15,7 +16,7 @@ def machine() -> dict[str, Any]:
     """Names of processor, GPU and its driver (None where there is none), and torch's threads."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
-        "cpu": _found(CPU_INFO, r"model name\s*:\s*(.+)") or platform.processor() or None,
+        "cpu": processor() or platform.processor() or None,
         "gpu": gpu,
         "driver": _found(DRIVER, r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)") if gpu else None,
         "threads": torch.get_num_threads(),

@@ -12,12 +12,10 @@ import numpy as np
 
 from quantkit.core.errors import InputError
 from quantkit.eval.estimate import Floats, stratified_mean
-from quantkit.eval.results import Documents, EvalResult, Interval
+from quantkit.eval.results import FLOOR_FACTOR, Documents, EvalResult, Interval
 
 Quantity = Literal["kl", "nll", "top1"]
 COLUMNS: dict[Quantity, str] = {"kl": "sum_kl_nats", "nll": "sum_nll", "top1": "top1_hits"}
-FLOOR_FACTOR = 3.0
-"""A KL under this many noise floors is not distinguishable from the reference."""
 
 
 @dataclass(frozen=True)

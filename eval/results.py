@@ -12,6 +12,11 @@ EVAL_SCHEMA: Final = "quantkit.eval/1"
 SWEEP_SCHEMA: Final = "quantkit.sweep/1"
 EVAL_FILE: Final = "eval.json"
 SWEEP_FILE: Final = "sweep.json"
+ORIGINAL: Final = "original"
+"""Key of the run of a sweep that is the model itself."""
+
+FLOOR_FACTOR: Final = 3.0
+"""A KL under this many noise floors cannot be told from the reference."""
 
 Interval = tuple[float, float]
 

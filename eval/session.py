@@ -10,6 +10,7 @@ from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.core.manifest import environment
 from quantkit.core.progress import Report, silent
+from quantkit.eval.estimate import POWER_FACTOR
 from quantkit.eval.metric import Figures, Metric, Scores
 from quantkit.eval.reference_store import Reference
 from quantkit.eval.results import EvalResult, Subject
@@ -28,8 +29,6 @@ from quantkit.pipeline.manifest import device_name
 
 CPU = torch.device("cpu")
 UNNAMED = Subject(name="model")
-POWER_FACTOR = 2.80
-"""Standard errors that a difference must have to be found with 80 % power at the 5 % level."""
 RHO = 0.6
 """Correlation of two builds' KL over documents; 0.57 to 0.74 were seen between 4-bit builds."""
 

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from quantkit.checkpoint.files import read_json, sha256
+from quantkit.checkpoint.files import read_json
 from quantkit.checkpoint.reader import Checkpoint
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import QuantkitError
@@ -35,7 +35,7 @@ def content_hash(checkpoint: Checkpoint) -> str:
     """SHA-256 over config and shards by name and content: what the model computes depends on."""
     digest = hashlib.sha256()
     for name in sorted(checkpoint.fingerprints):
-        digest.update(f"{name}\0{sha256(checkpoint.folder / name)}\0".encode())
+        digest.update(f"{name}\0{checkpoint.sha256(name)}\0".encode())
     return digest.hexdigest()
 
 

@@ -18,7 +18,7 @@ from quantkit.eval.calibrated import screen_by_tokens
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.produce import Order, produce
 from quantkit.eval.reference_store import Reference
-from quantkit.eval.results import EVAL_FILE, EvalResult, SweepResult, SweepRun
+from quantkit.eval.results import EVAL_FILE, ORIGINAL, EvalResult, SweepResult, SweepRun
 from quantkit.eval.session import evaluate_models
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.sweep import RUNS, Job, read_eval, require_same, write_json
@@ -29,7 +29,6 @@ from quantkit.pipeline.start import device_of, start
 from quantkit.recipes.schema import document_of
 
 REFERENCES = "reference"
-ORIGINAL = "original"
 
 
 @dataclass(frozen=True)

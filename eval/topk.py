@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import torch
 
+from quantkit.eval.metrics.kl import FAR
+
 KEPT = 256
 SAMPLES = 8
-FAR = -80.0
 
 
 @dataclass(frozen=True)

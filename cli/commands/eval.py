@@ -10,6 +10,7 @@ import typer
 from quantkit.cli.console import Console
 from quantkit.cli.figures import evaluation_lines, triage_lines
 from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
+from quantkit.cli.options import TrustRemoteCode
 from quantkit.cli.speed import speed_lines
 from quantkit.core.errors import InputError
 from quantkit.core.registry import did_you_mean
@@ -89,9 +90,7 @@ def evaluate(
             help="reference_form=topk, or allow_overlap=true. Repeatable.",
         ),
     ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Measure perplexity, and KL from the original."""
     from quantkit import api

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
+from quantkit.cli.options import TrustRemoteCode
 
 EXAMPLES = """\b
 Examples:
@@ -21,9 +22,7 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")
     ] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Try an artifact on a prompt.
 

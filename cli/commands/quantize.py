@@ -12,6 +12,7 @@ import typer
 from quantkit.cli.console import Console, duration, size, table
 from quantkit.cli.figures import evaluation_lines
 from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text
+from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
 
@@ -56,18 +57,12 @@ def quantize(
         str | None,
         typer.Option("--format", help="gptq, gptq-v2, awq, bitsandbytes or compressed-tensors."),
     ] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(help="File, folder or hub data set. Default: quantkit's own."),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(help="Windows of calibration text, if it fills them. Default: 128."),
-    ] = None,
+    calibration: Calibration = None,
+    samples: Samples = None,
     sequence_length: Annotated[
         int | None, typer.Option(help="Tokens in a window. Default: 2048.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    device: Device = "auto",
     max_shard_size: Annotated[str, typer.Option(help="Largest weight file.")] = "5GB",
     settings: Annotated[
         list[str] | None,
@@ -84,9 +79,7 @@ def quantize(
     print_recipe: Annotated[
         bool, typer.Option("--print-recipe", help="Print the recipe as YAML, and stop.")
     ] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Quantize a model and measure what it cost."""
     from quantkit.recipes.loader import build_recipe

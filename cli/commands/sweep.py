@@ -11,6 +11,7 @@ import typer
 from quantkit.cli.console import Console
 from quantkit.cli.figures import sweep_table
 from quantkit.cli.gates import MISSED
+from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
 from quantkit.core.errors import InputError
 
 EXAMPLES = """\b
@@ -42,23 +43,16 @@ def sweep(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any key, for all recipes. Repeatable."),
     ] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(help="File, folder or hub data set. Default: quantkit's own."),
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Windows of calibration text. Default: 128.")
-    ] = None,
+    calibration: Calibration = None,
+    samples: Samples = None,
     text: Annotated[
         str | None,
         typer.Option(help="What is scored: file, folder or hub data set. Default: quantkit's own."),
     ] = None,
     windows: Annotated[int, typer.Option(min=1, help="Windows scored.")] = 16,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    device: Device = "auto",
     runner: Annotated[str, typer.Option(help="local, or ray: on a Ray cluster.")] = "local",
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Run many recipes on one model, resumably."""
     from quantkit.recipes.loader import build_recipe

@@ -15,11 +15,15 @@ from quantkit.core.manifest import FILE_NAME as MANIFEST
 from quantkit.eval.report.artifact import command_of, result_of
 from quantkit.eval.report.figures import visible
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.results import EvalResult, Perplexity, SweepResult, SweepRun
-
-SWEEP = "sweep.json"
-EVAL = "eval.json"
-ORIGINAL = "original"
+from quantkit.eval.results import (
+    EVAL_FILE,
+    ORIGINAL,
+    SWEEP_FILE,
+    EvalResult,
+    Perplexity,
+    SweepResult,
+    SweepRun,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -74,24 +78,24 @@ def _joined(studies: Sequence[Study]) -> Study:
 
 
 def _read(folder: Path) -> Study:
-    if (folder / SWEEP).is_file():
+    if (folder / SWEEP_FILE).is_file():
         return _read_sweep(folder)
     if (folder / MANIFEST).is_file():
         return _read_artifact(folder)
-    if (folder / EVAL).is_file():
-        result = _parse(EvalResult, folder / EVAL)
+    if (folder / EVAL_FILE).is_file():
+        result = _parse(EvalResult, folder / EVAL_FILE)
         return _single(result, _build(result, folder.name))
     if not folder.is_dir():
         raise InputError(f"no folder `{folder}`")
     raise InputError(
         f"`{folder}` holds no results",
-        why=f"neither {SWEEP} nor {EVAL} nor {MANIFEST} is in it",
-        hint=f"quantkit eval ARTIFACT --reference MODEL --json > {folder / EVAL}",
+        why=f"neither {SWEEP_FILE} nor {EVAL_FILE} nor {MANIFEST} is in it",
+        hint=f"quantkit eval ARTIFACT --reference MODEL --json > {folder / EVAL_FILE}",
     )
 
 
 def _read_sweep(folder: Path) -> Study:
-    sweep = _parse(SweepResult, folder / SWEEP)
+    sweep = _parse(SweepResult, folder / SWEEP_FILE)
     builds = [_run(folder, run) for run in sweep.runs]
     return Study(
         title=sweep.model.name,
@@ -117,7 +121,9 @@ def _run(folder: Path, run: SweepRun) -> Build:
         return build
     path = (folder / run.eval).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise InputError(f"{folder / SWEEP}: run `{run.key}` points out of the folder: {run.eval}")
+        raise InputError(
+            f"{folder / SWEEP_FILE}: run `{run.key}` points out of the folder: {run.eval}"
+        )
     return replace(build, result=_parse(EvalResult, path, run.eval_sha256))
 
 
@@ -126,7 +132,7 @@ def _read_artifact(folder: Path) -> Study:
     if study is None:
         raise InputError(
             f"`{folder}` was not evaluated",
-            hint=f"quantkit eval {folder} --reference MODEL --json > {folder / EVAL}",
+            hint=f"quantkit eval {folder} --reference MODEL --json > {folder / EVAL_FILE}",
         )
     return replace(study, reference=None)  # a sweep beside it may state the original better
 

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from math import inf
 
+from quantkit.eval.answers import losses
 from quantkit.eval.report.figures import error, fixed, percent, significant, unit_of
 from quantkit.eval.report.study import Build, Load, Study
-from quantkit.eval.results import EvalResult, GateOutcome
+from quantkit.eval.results import FLOOR_FACTOR, EvalResult, GateOutcome
 
-LEVEL = 0.05
-INDISTINCT = 3
 SMALLER = 0.97
 
 
@@ -69,14 +68,10 @@ def task_clause(result: EvalResult) -> str:
     """What the tasks show, or nothing where there are none; the level is shared over the tasks."""
     if not result.tasks:
         return ""
-    lost = [
-        task
-        for task in result.tasks
-        if task.mcnemar_p * len(result.tasks) < LEVEL and task.accuracy < task.reference_accuracy
-    ]
+    lost = losses(result.tasks)
     if not lost:
         return "no task loss can be shown"
-    worst = min(lost, key=lambda task: task.recovery)
+    worst = min((t for t in result.tasks if t.name in lost), key=lambda task: task.recovery)
     return f"task accuracy drops to {percent(worst.recovery)} of the original's ({worst.name})"
 
 
@@ -92,7 +87,7 @@ def one_line(build: Build, study: Study) -> str:
         return f"{told} No KL was measured."
     spread = f" {error(build.kl_half_width)}" if build.kl_half_width is not None else ""
     told += f" KL {significant(kl.mean)}{spread}"
-    if study.noise and kl.mean < INDISTINCT * study.noise:
+    if study.noise and kl.mean < FLOOR_FACTOR * study.noise:
         told += ", not distinguishable from the original"
     size, whole = build.disk_bytes, study.reference and study.reference.disk_bytes
     if size and whole:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, read_json
+from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, read_json, sha256
 from quantkit.checkpoint.header import MAX_HEADER, TensorInfo, read_header
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 
@@ -48,6 +49,14 @@ class Checkpoint:
         path = inside(self.folder, info.shard)
         return read_tensor(path, name, info, self.fingerprints[info.shard])
 
+    def sha256(self, name: str) -> str:
+        """SHA-256 of the weight file or config `name`, read once as long as it stays the same.
+
+        Raises:
+            IntegrityError: the source changed since it was opened.
+        """
+        return _sha256(self.folder / name, self.fingerprints[name])
+
     def check_unchanged(self) -> None:
         """Nothing, when config and shards are the files that were opened.
 
@@ -62,6 +71,15 @@ class Checkpoint:
                 same = False
             if not same:
                 raise changed(self.folder / name)
+
+
+@lru_cache(maxsize=4096)
+def _sha256(path: Path, fingerprint: Fingerprint) -> str:
+    digest = sha256(path)
+    with opened(path) as (_, found):
+        if found != fingerprint:
+            raise changed(path)
+    return digest
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.files import sha256
 from quantkit.checkpoint.source import Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
@@ -32,7 +31,7 @@ def manifest_of(
     """Everything that made the artifact; source files are named by their hashes, not by paths."""
     checkpoint = prepared.model.checkpoint
     weights = sum(math.prod(info.shape) for info in checkpoint.names.values())
-    files = {name: sha256(checkpoint.folder / name) for name in sorted(checkpoint.fingerprints)}
+    files = {name: checkpoint.sha256(name) for name in sorted(checkpoint.fingerprints)}
     wanted = prepared.plan.recipe.calibration
     remarks = calibration_remarks(calibration, wanted) if calibration else ()
     return Manifest(
@@ -70,9 +69,15 @@ def device_name(device: torch.device) -> str:
     """The kind of device and the name of its processor, e.g. `cpu, Example 9000`."""
     if device.type == "cuda":
         return f"cuda, {torch.cuda.get_device_name(device)}"
+    name = processor()
+    return f"{device.type}, {name}" if name else device.type
+
+
+def processor() -> str | None:
+    """The name of this machine's processor, where the system tells it."""
     try:
         info = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        info = ""
+        return None
     found = re.search(r"^model name\s*: (.+)$", info, re.MULTILINE)
-    return f"{device.type}, {found[1]}" if found else device.type
+    return found[1].strip() if found else None
