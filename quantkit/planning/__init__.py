@@ -1,0 +1,1 @@
+"""Memory, time and bits, forecast from `config.json` and safetensors headers; no torch."""

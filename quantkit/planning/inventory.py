@@ -1,0 +1,39 @@
+"""The tensors of a checkpoint as planning sees them: shape, bytes, part, and how ranks share them.
+
+There are two ways to one: the headers of the files, and, without files, the config alone.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "other"]
+
+Split = Literal["rows", "columns", "kv_rows", "vocabulary", "experts", "replicated"]
+"""What tensor parallelism does with a weight (outputs, inputs): by outputs, by inputs, by outputs as
+far as there are KV heads, by tokens of the vocabulary, whole experts, or a copy for each rank."""
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """One tensor; `dtype` as safetensors names it, `layer` None outside the blocks.
+
+    `linear`: the module name of the linear whose weight this is, None for all else. Linears that
+    engines fuse (q, k, v; gate, up) name each other, themselves included, in `fused`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    part: Part
+    layer: int | None = None
+    split: Split = "replicated"
+    linear: str | None = None
+    fused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Every tensor of a model; `origin` says where the figures come from, for people."""
+
+    tensors: tuple[PlannedTensor, ...]
+    origin: Literal["safetensors headers", "config.json"]
