@@ -9,8 +9,8 @@ from typing import Literal
 Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "other"]
 
 Split = Literal["rows", "columns", "kv_rows", "vocabulary", "experts", "replicated"]
-"""What tensor parallelism does with a weight (outputs, inputs): by outputs, by inputs, by outputs as
-far as there are KV heads, by tokens of the vocabulary, whole experts, or a copy for each rank."""
+"""What tensor parallelism does with a weight (outputs, inputs): by outputs, by inputs, by outputs
+as far as there are KV heads, by tokens of the vocabulary, whole experts, or a copy a rank."""
 
 
 @dataclass(frozen=True)
