@@ -141,6 +141,8 @@ def _speeds(result: EvalResult) -> Iterator[str]:
         for name in ("prefill_tokens_per_s", "decode_tokens_per_s"):
             if getattr(cell, name) is not None:
                 yield f"speed.b{cell.batch}x{cell.context_tokens}.{name}"
+    for load in result.speed.engine:
+        yield f"speed.c{load.concurrency}.output_tokens_per_s"
 
 
 def _outcome(new: EvalResult, old: EvalResult, allowance: Allowance) -> GateOutcome:

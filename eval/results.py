@@ -180,9 +180,13 @@ class LocalSpeed(Record):
     decode_ratio: float | None = None
     decode_ratio_ci95: Interval | None = None
     ttft_p50_ms: float | None = None
+    ttft_p50_ci95: Interval | None = None
     itl_p50_ms: float | None = None
+    itl_p50_ci95: Interval | None = None
     itl_p95_ms: float | None = None
+    itl_p95_ci95: Interval | None = None
     itl_p99_ms: float | None = None
+    itl_p99_ci95: Interval | None = None
 
 
 class EngineSpeed(Record):
@@ -197,11 +201,17 @@ class EngineSpeed(Record):
     input_tokens: int
     output_tokens: int
     output_tokens_per_s: float
+    output_ci95: Interval | None = None
     ttft_p50_ms: float | None = None
+    ttft_p50_ci95: Interval | None = None
     ttft_p99_ms: float | None = None
+    ttft_p99_ci95: Interval | None = None
     itl_p50_ms: float | None = None
+    itl_p50_ci95: Interval | None = None
     itl_p99_ms: float | None = None
+    itl_p99_ci95: Interval | None = None
     tpot_excl_first_p50_ms: float | None = None
+    tpot_excl_first_p50_ci95: Interval | None = None
 
 
 class Speed(Record):

@@ -13,6 +13,7 @@ from quantkit.eval.gates import judge
 from quantkit.eval.results import (
     Divergence,
     Documents,
+    EngineSpeed,
     EvalResult,
     GateOutcome,
     LocalSpeed,
@@ -132,6 +133,28 @@ def test_ten_percent_slower_fails() -> None:
     found = outcome(result(speed=speed(45)), result(speed=speed(50)), "speed.b1x512.decode")
     assert found.status == "failed"
     assert "10.0% worse" in found.why
+
+
+def load(rate: float, **parts: Any) -> EvalResult:
+    """A result of an engine under four users; its rate is known to 1 %."""
+    cell: dict[str, Any] = {
+        "engine": "vllm",
+        "concurrency": 4,
+        "requests": 16,
+        "failed_requests": 0,
+        "input_tokens": 512,
+        "output_tokens": 128,
+        "output_tokens_per_s": rate,
+        "output_ci95": (0.99 * rate, 1.01 * rate),
+    }
+    return result(speed=Speed(engine=[EngineSpeed(**(cell | parts))]))
+
+
+def test_an_engine_that_serves_ten_percent_less_fails_and_an_equal_one_passes() -> None:
+    assert outcome(load(90.0), load(100.0), "speed.c4.output").status == "failed"
+    assert outcome(load(99.5), load(100.0), "speed.c4.output").status == "passed"
+    longer = outcome(load(90.0, input_tokens=64), load(100.0), "speed.c4.output")
+    assert (longer.status, "length of requests" in longer.why) == ("undecided", True)
 
 
 @pytest.mark.parametrize(
