@@ -149,8 +149,26 @@ class Task(Record):
     reference_answers: str = ""
 
 
+class Segments(Record):
+    """Segments of one kind that a GPU's allocator holds, and what is in them, in bytes.
+
+    `inactive_bytes` are free parts of segments that also hold something: what fragmentation is.
+    """
+
+    kind: str
+    segments: int
+    reserved_bytes: int
+    allocated_bytes: int
+    requested_bytes: int
+    inactive_bytes: int
+    largest_free_bytes: int
+
+
 class Memory(Record):
-    """Bytes: planned, and as the machine counted them while the model ran."""
+    """Bytes: planned, and as the machine counted them while the model ran.
+
+    `snapshot` is the state of a GPU's allocator after the pass.
+    """
 
     planned_bytes: int | None = None
     device_peak_bytes: int | None = None
@@ -161,6 +179,7 @@ class Memory(Record):
     fragmentation_fraction: float | None = None
     parts_bytes: dict[str, int] = Field(default_factory=dict)
     blocks: list[dict[str, float | int | str]] = Field(default_factory=list)
+    snapshot: list[Segments] = Field(default_factory=list)
 
 
 class LocalSpeed(Record):
