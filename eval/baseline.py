@@ -3,11 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pydantic import ValidationError
-
-from quantkit.core.errors import InputError
 from quantkit.core.gate import BY_DOMAIN, Operator
 from quantkit.eval.answers import accuracy_beside
 from quantkit.eval.estimate import stratified_mean
@@ -67,24 +63,6 @@ class Against:
     baseline: float | None
     interval: Interval | None = None
     why: str = ""
-
-
-def read_baseline(path: Path) -> EvalResult:
-    """The result in an `eval.json`, or in what `eval --json` printed.
-
-    Raises:
-        InputError: no such file, or something else in it.
-    """
-    hint = "the eval.json of an earlier run, or what `quantkit eval --json` printed"
-    try:
-        return EvalResult.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"no baseline `{path}`", why=error.strerror, hint=hint) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        why = f"{where}: {first['msg']}" if where else first["msg"]
-        raise InputError(f"`{path}` is no result of an evaluation", why=why, hint=hint) from None
 
 
 def against(

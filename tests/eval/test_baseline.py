@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
-from quantkit.eval.baseline import against, read_baseline, regressions
+from quantkit.eval.baseline import against, regressions
 from quantkit.eval.gates import judge
+from quantkit.eval.result_file import read_result
 from quantkit.eval.results import (
     Divergence,
     Documents,
@@ -245,10 +246,13 @@ def test_a_shift_of_either_sign_is_not_called_worse_unless_its_interval_says_so(
 def test_a_baseline_is_a_result_or_an_input_error(tmp_path: Path) -> None:
     good = tmp_path / "old.json"
     good.write_text(result().model_dump_json(by_alias=True))
-    assert read_baseline(good) == result()
-    for name, text in {"bad.json": "{", "other.json": '{"schema": "x"}'}.items():
+    assert read_result(good, EvalResult) == result()
+    for name, text, told in (
+        ("bad.json", "{", "is not JSON"),
+        ("other.json", '{"schema": "x"}', "no result of an evaluation"),
+    ):
         (tmp_path / name).write_text(text)
-        with pytest.raises(InputError, match="no result of an evaluation"):
-            read_baseline(tmp_path / name)
-    with pytest.raises(InputError, match="no baseline"):
-        read_baseline(tmp_path / "nowhere.json")
+        with pytest.raises(InputError, match=told):
+            read_result(tmp_path / name, EvalResult)
+    with pytest.raises(InputError, match="no result of an evaluation in"):
+        read_result(tmp_path / "nowhere.json", EvalResult)
