@@ -183,9 +183,16 @@ def require_same(folder: Path, model_sha256: str | None, workload: Mapping[str, 
         if was != now:
             raise InputError(
                 f"`{folder}` holds a sweep of another {what}",
-                why=f"{was} there, {now} here",
+                why=_difference(was, now),
                 hint="another -o",
             )
+
+
+def _difference(was: Any, now: Any) -> str:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
+        return "; ".join(f"{key} {was.get(key)} there, {now.get(key)} here" for key in keys)
+    return f"{was} there, {now} here"
 
 
 def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
