@@ -36,8 +36,8 @@ class Begun:
 class Console:
     """Where a command prints; it knows whether people or programs are reading.
 
-    Progress is one line rewritten on a terminal, and a plain line every few seconds elsewhere. Where
-    the work does not tell how long is left, it is what the steps of its stage took so far.
+    Progress is one line rewritten on a terminal, and a plain line every few seconds elsewhere. If
+    the work does not tell how long is left, that is told from the pace of its stage so far.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
