@@ -44,7 +44,7 @@ def legal_degrees(engine: Engine, model: PlannedModel, build: Build, degrees: De
 def build_fault(
     engine: Engine, model: PlannedModel, build: Build, capability: str | None
 ) -> str | None:
-    """Why `engine` does not load a build, or has no kernels for it on such a GPU; None if it does."""
+    """Why `engine` does not load a build, or has no kernel for it on a GPU; None if it does."""
     if build.format is None:
         return None
     seen = set()
