@@ -71,7 +71,7 @@ def forecast_text(found: "Forecast", *, explain: bool) -> str:
     """Header, table, bar, verdict and what to try; with `explain` every figure's rule."""
     lines = [*_head(found), ""]
     if found.place is None:
-        lines += [_weights_table(found)]
+        lines += [_weights_table(found), *_faults(found)]
     else:
         lines += [_deploy_table(found), *_faults(found)]
         if found.chosen:
@@ -84,6 +84,8 @@ def forecast_text(found: "Forecast", *, explain: bool) -> str:
 def _head(found: "Forecast") -> list[str]:
     from math import prod
 
+    from quantkit.checkpoint.header import DTYPE_BYTES
+
     model, load, place = found.model, found.load, found.place
     count = sum(prod(t.shape) for t in model.inventory.tensors if not t.buffer)
     elements = "" if model.quantized else f"{count:,} parameters, "
@@ -92,6 +94,13 @@ def _head(found: "Forecast") -> list[str]:
         f"{model.name}: {model.architecture.model_type}, {elements}{layers} blocks "
         f"(from {model.inventory.origin})"
     ]
+    extra = sum(
+        prod(t.shape) * DTYPE_BYTES[t.dtype]
+        for t in model.inventory.tensors
+        if t.layer is not None and t.layer >= layers
+    )
+    if extra:
+        lines.append(f"not counted: {size(extra)} of extra blocks, which engines load on demand")
     if place is not None:
         speed = f", {place.gpu.bandwidth / 1e9:.0f} GB/s" if place.gpu.bandwidth else ""
         count = place.degrees.gpus
@@ -105,13 +114,11 @@ def _head(found: "Forecast") -> list[str]:
 
 def _weights_table(found: "Forecast") -> str:
     names = list(dict.fromkeys(part for outlook in found.outlooks for part in outlook.parts))
-    rows = [
-        (outlook.build.name, *(_gib(outlook.parts.get(name, 0)) for name in names))
-        + (_gib(outlook.bytes), size(outlook.bytes))
-        if outlook.parts
-        else (outlook.build.name, *([None] * (len(names) + 1)), outlook.fault)
-        for outlook in found.outlooks
-    ]
+    rows: list[tuple[object, ...]] = []
+    for outlook in found.outlooks:
+        parts = [_gib(outlook.parts[name]) if name in outlook.parts else None for name in names]
+        whole = (_gib(outlook.bytes), size(outlook.bytes)) if outlook.parts else (None, "refused")
+        rows.append((outlook.build.name, *parts, *whole))
     return table(("build, GiB", *names, "all", ""), rows)
 
 
@@ -120,7 +127,7 @@ def _deploy_table(found: "Forecast") -> str:
     assert place is not None
     rows = [_row(outlook) for outlook in found.outlooks]
     gpu = f"fits {place.gpu.memory / GIB:.1f} GiB"
-    head = ("build", "weights", "KV", "other", "total GiB", gpu, "longest context", "tok/s <=")
+    head = ("build", "weights", "KV", "other", "total GiB", gpu, "context up to", "tok/s <=")
     return table(head, rows)
 
 
@@ -134,7 +141,7 @@ def _row(outlook: "Outlook") -> Sequence[object]:
         outlook.build.name,
         *map(_gib, sizes),
         "yes" if over <= 0 else f"{over / GIB:.1f} over",
-        f"{deployed.longest:,}" if deployed.longest else "none",
+        deployed.longest or "none",
         round(outlook.decode.tokens_per_second) if outlook.decode else None,
     )
 
@@ -144,7 +151,7 @@ def _faults(found: "Forecast") -> list[str]:
 
 
 def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
-    """What fills a GPU: a letter for each part of its memory, `|` where the engine's share ends."""
+    """What fills a GPU: a letter for each part, `|` where the engine's share ends, `>` beyond all."""
     deployed = outlook.deployment
     assert deployed is not None
     memory = deployed.place.gpu.memory
@@ -153,9 +160,10 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
     for letter, count in parts.items():
         at += count
         drawn += letter * (round(at / memory * width) - len(drawn))
-    limit = min(width, round(deployed.budget.bytes / memory * width))
-    drawn = drawn.ljust(limit, ".")
-    drawn = drawn[:limit] + "|" + drawn[limit:].ljust(width - limit, "-")
+    limit = round(deployed.budget.bytes / memory * width)
+    over = ">" if len(drawn) > width else ""
+    drawn = drawn[:width].ljust(limit, ".")
+    drawn = drawn[:limit] + "|" + drawn[limit:].ljust(width - limit, "-") + over
     left = max(0, deployed.budget.bytes - deployed.total)
     legend = f"W weights {_gib(parts['W'])}, o other {_gib(parts['o'])}, K cache {_gib(parts['K'])}"
     return [f"[{drawn}]", f"{legend}, . free {_gib(left)} GiB: {outlook.build.name}"]
@@ -174,9 +182,8 @@ def verdict(found: "Forecast") -> list[str]:
         ]
         recipe = chosen.build.recipe
         if recipe is not None:
-            lines.append(
-                f"next: quantkit quantize {found.model.name} -o OUT --recipe {recipe.name}"
-            )
+            command = f"quantkit quantize {found.model.name} -o OUT --recipe {recipe.name}"
+            lines.append(f"next: {command}")
         return lines
     over = (deployed.total - deployed.budget.bytes) / GIB
     lines = [f"no build fits: the smallest, {chosen.build.name}, needs {over:.1f} GiB more"]
@@ -184,7 +191,9 @@ def verdict(found: "Forecast") -> list[str]:
         blocks, seconds = chosen.offload.blocks, chosen.offload.seconds
         bound = f", at least {seconds:.2g} s a token" if seconds else ""
         rest = len(found.model.architecture.layers) - blocks["GPU"]
-        lines.append(f"offloaded: {blocks['GPU']} blocks on the GPU, {rest} in RAM{bound}")
+        lines.append(
+            f"offloaded by transformers: {blocks['GPU']} blocks on the GPU, {rest} in RAM{bound}"
+        )
     return lines + [f"try: {hint}" for hint in found.hints]
 
 
@@ -223,4 +232,4 @@ def gate(console: Console, found: "Forecast", limit: str | None) -> int:
 
 
 def _gib(count: int) -> float:
-    return round(count / GIB, 1)
+    return round(count / GIB, 1 if count > 10 * GIB else 2)

@@ -164,11 +164,9 @@ def hints(found: Forecast) -> tuple[str, ...]:
         settings = replace(place.settings, chunk=SMALL_CHUNK, rows=SMALL_ROWS)
         option = f"--set chunk={SMALL_CHUNK} --set rows={SMALL_ROWS}"
         others.append((option, replace(place, settings=settings), load))
-    hints += [
-        text
-        for text, there, asked in others
-        if deploy(found.model, chosen.build, there, asked).fits
-    ]
+    for option, there, asked in others:
+        if deploy(found.model, chosen.build, there, asked).fits:
+            hints.append(option)
     if more := more_ranks(found.model, chosen.build, place, load):
         hints.append(f"--tp {more}")
     return tuple(hints)

@@ -104,7 +104,7 @@ def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
     ]
     plan = make_plan(recipe, linears, [output.check, *engine_checks])
     scheme = next(iter(plan.schemes.values()), None)
-    label = f"{scheme.label()} {recipe.format}" if scheme else recipe.name
+    label = f"{scheme.label()} ({recipe.name})" if scheme else recipe.name
     return Build(label, recipe, output, plan.schemes, uniform)
 
 
