@@ -151,7 +151,7 @@ def _faults(found: "Forecast") -> list[str]:
 
 
 def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
-    """What fills a GPU: a letter for each part, `|` where the engine's share ends, `>` beyond all."""
+    """What fills a GPU, a letter for each part; `|` ends the engine's share, `>` is beyond all."""
     deployed = outlook.deployment
     assert deployed is not None
     memory = deployed.place.gpu.memory

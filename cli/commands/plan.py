@@ -27,9 +27,9 @@ def plan(
     context: Annotated[
         str | None, typer.Option(help="Tokens of a sequence, such as 32k. Default: 8k at most.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Sequences served at once.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences served at once.")] = 1,
     engine: Annotated[str, typer.Option(help="vllm, sglang or transformers.")] = "vllm",
-    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, a GPU each.")] = 1,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
     kv: Annotated[int, typer.Option(help="Bits of a cached element: 16 or 8.")] = 16,
     recipe: Annotated[str | None, typer.Option(help="Recipe of the build, as in quantize.")] = None,
     method: Annotated[str | None, typer.Option(help="Method, as in quantize.")] = None,
@@ -72,7 +72,7 @@ def plan(
         batch=batch,
         engine=engine,
         tp=tp,
-        **{key: int(served.pop(key, 1)) for key in SERVED},
+        **{key: parse_degree(key, served.pop(key, "1")) for key in SERVED},
         kv=8 if kv == 8 else 16,
         recipes=recipes,
         settings=served,
@@ -96,6 +96,17 @@ def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
         else:
             other.append(setting)
     return served, other
+
+
+def parse_degree(key: str, text: str) -> int:
+    """A number of ranks.
+
+    Raises:
+        InputError: not a positive number.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{key} is `{text}`", hint=f"--set {key}=2")
+    return int(text)
 
 
 def parse_tokens(text: str) -> int:
