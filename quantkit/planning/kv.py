@@ -64,16 +64,13 @@ def token_bytes(mixer: Mixer | None, dtype: CacheDtype = "16-bit", tp: int = 1) 
             return 0
 
 
-def state_bytes(mixer: Mixer | None, tp: int = 1, *, engine: str = "transformers") -> int:
+def state_bytes(mixer: Mixer | None, tp: int = 1) -> int:
     """Bytes that a recurrent layer keeps for a sequence.
 
-    transformers 5.23 keeps the whole width of the convolution and the state in fp32; vLLM one step
-    less of the convolution, and by default the state in the model's 16 bits.
+    As transformers 5.23 keeps them: the steps that a convolution sees, and the state in fp32.
     """
     if not isinstance(mixer, Recurrent):
         return 0
-    if engine == "vllm":
-        return 2 * (mixer.convolution * (mixer.columns - 1) + mixer.state) // tp
     return (2 * mixer.convolution * mixer.columns + 4 * mixer.state) // tp
 
 

@@ -10,16 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
-from quantkit.planning.architecture import Architecture, Attention, Mixer
+from quantkit.planning.architecture import Architecture, Mixer, Recurrent
 from quantkit.planning.figure import Figure
-from quantkit.planning.kv import CacheDtype, state_bytes, token_bytes
+from quantkit.planning.kv import CacheDtype, token_bytes, window
 
 BLOCK_TOKENS = 16
+
+STATE_BLOCKS = 2
+"""Of a sequence, in each group of recurrent layers: prefix caching, which is on unless it is turned
+off, keeps the state at the last whole block beside the running one."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share a table of blocks; `state` ones need one block, whatever the length."""
+    """Layers that share a table of blocks; `state` ones need a fixed number of them."""
 
     block_tokens: int
     window: int | None = None
@@ -50,14 +54,16 @@ def paged_cache(
     *,
     tp: int = 1,
     block_tokens: int = BLOCK_TOKENS,
+    state_element: int = 2,
 ) -> PagedCache:
     """How vLLM pages the cache of one rank.
 
     An attention layer's page is its bytes for `block_tokens` tokens. Beside recurrent layers the
     blocks get as many tokens as make an attention page no smaller than a state, which is padded.
+    `state_element`: bytes of a recurrent state's element, 2 unless `mamba_ssm_cache_dtype` is fp32.
     A chunked layer (Llama 4) counts as a sliding one, which is at most a block too many.
     """
-    found = (_kind(layer.mixer, dtype, tp) for layer in architecture.layers)
+    found = (_kind(layer.mixer, dtype, tp, state_element) for layer in architecture.layers)
     kinds = Counter(kind for kind in found if kind.token or kind.state)
     state = max((kind.state for kind in kinds), default=0)
     token = max((kind.token for kind in kinds), default=0)
@@ -92,10 +98,13 @@ def paged_bytes(cache: PagedCache, tokens: int, sequences: int, in_flight: int) 
     return Figure("KV cache", blocks * cache.block_bytes, f"{blocks} blocks of {cache.rule}")
 
 
-def _kind(mixer: Mixer | None, dtype: CacheDtype, tp: int) -> _Kind:
+def _kind(mixer: Mixer | None, dtype: CacheDtype, tp: int, state_element: int) -> _Kind:
+    state = 0
+    if isinstance(mixer, Recurrent):  # vLLM keeps a step less than a convolution sees
+        kept = 2 * mixer.convolution * (mixer.columns - 1)
+        state = (kept + state_element * mixer.state) // tp
     token = token_bytes(mixer, dtype, tp)
-    window = mixer.window if isinstance(mixer, Attention) and token else None
-    return _Kind(window, token, state_bytes(mixer, tp, engine="vllm"))
+    return _Kind(window(mixer) if token else None, token, state)
 
 
 def _alike(kinds: Mapping[_Kind, int], pages: Mapping[_Kind, int], block_tokens: int) -> PagedCache:
@@ -122,7 +131,7 @@ def _mixed(kinds: Mapping[_Kind, int], pages: Mapping[_Kind, int], block_tokens:
 
 def _claimed(group: Group, tokens: int, in_flight: int) -> int:
     if group.state:
-        return 1
+        return STATE_BLOCKS
     if group.window is None:
         return ceil(tokens / group.block_tokens)
     held = min(group.window - 1 + in_flight, tokens)

@@ -31,15 +31,24 @@ LATENT = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 64,
 }
+HYBRID = {
+    "head_dim": None,
+    "num_experts": 4,
+    "attn_layer_period": 4,
+    "attn_layer_offset": 2,
+    "mamba_dt_rank": 8,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": SHAPE,
     "gemma3_text": SHAPE | {"sliding_window": 48},
     "deepseek_v2": SHAPE | LATENT,
+    "jamba": SHAPE | HYBRID,
 }
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
+    "jamba": "JambaForCausalLM",
 }
 CONTEXT, BATCH = 256, 64
 
@@ -73,7 +82,9 @@ def pages(
 def test_as_many_blocks_as_vllm_makes(model: str, pages: dict[str, dict[str, Any]]) -> None:
     page = pages[model]
     architecture = read_architecture(page["config"])
-    cache = paged_cache(architecture, block_tokens=page["block_tokens"])
+    cache = paged_cache(
+        architecture, block_tokens=page["block_tokens"], state_element=page["state_element"]
+    )
     assert page["available"] // cache.block_bytes == page["blocks"]
     planned = concurrency(cache, page["available"], CONTEXT, page["in_flight"])
     assert planned == pytest.approx(page["concurrency"])

@@ -58,12 +58,12 @@ def test_recurrent_layers_share_the_pages_of_attention(known_models: dict[str, A
     page = -(-state // (16 * 4096)) * 16 * 4096
     assert cache.block_bytes == 4 * page
     assert sum(group.state for group in cache.groups) == 7
-    assert blocks_per_sequence(cache, 1, 2048) == 8
+    assert blocks_per_sequence(cache, 1, 2048) == 1 + 7 * 2
 
 
-def test_a_model_of_states_needs_one_block_a_sequence(known_models: dict[str, Any]) -> None:
+def test_a_model_of_states_needs_no_more_for_longer_sequences(known_models: dict[str, Any]) -> None:
     cache = paged_cache(read_architecture(known_models["Mamba-2.8B"]["config"]))
-    assert blocks_per_sequence(cache, 1 << 20, 8192) == 1
+    assert blocks_per_sequence(cache, 1 << 20, 8192) == blocks_per_sequence(cache, 1, 1)
     assert cache.block_bytes == 64 * 2 * 5120 * (3 + 16)
 
 
