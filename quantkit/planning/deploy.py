@@ -195,7 +195,7 @@ def capacity(architecture: Architecture, place: Place, load: Load, room: int) ->
         if len(paged.groups) == 1 and not paged.groups[0].state:
             return room // paged.block_bytes * paged.groups[0].block_tokens
     one = cache_rule(architecture, place, load.cache)(load.context, 1).bytes
-    return room * load.context // one if one else 0
+    return room * load.context // one if one else MOST_CONTEXT
 
 
 def largest(fits: Callable[[int], bool], limit: int) -> int:
