@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from quantkit.planning.activations import megatron_activations, saved_activations
 from quantkit.planning.architecture import Architecture, Attention, FeedForward, Layer
+from quantkit.planning.backward import megatron_activations, saved_activations
 from quantkit.planning.config import read_architecture
 from quantkit.planning.parameters import inventory_from_config
 
