@@ -83,7 +83,7 @@ def block_bytes(
     for norm in norms:
         vectors = 0
         if norm.name.endswith("self_attn.q_norm.weight"):
-            vectors = widths.heads
+            vectors = widths.queries // norm.shape[0]
         elif norm.name.endswith("self_attn.k_norm.weight"):
             vectors = widths.keys // norm.shape[0]
         elif norm.name.endswith("feedforward_layernorm.weight"):
