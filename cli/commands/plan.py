@@ -118,7 +118,7 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
         InputError: a word that is not known.
     """
     from quantkit.planning import train
-    from quantkit.planning.activations import Checkpointing
+    from quantkit.planning.backward import Checkpointing
 
     known: dict[str, tuple[str, ...]] = {
         "train": get_args(train.Method),

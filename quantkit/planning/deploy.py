@@ -7,9 +7,9 @@ the memory" means is each engine's own: `serving` has their rules.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from quantkit.planning.activations import activation_peak
 from quantkit.planning.architecture import Architecture
 from quantkit.planning.figure import Figure
-from quantkit.planning.forward import activation_peak
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.kv import CacheDtype, cache_bytes, full_token_bytes, token_bytes
 from quantkit.planning.paging import paged_bytes, paged_cache

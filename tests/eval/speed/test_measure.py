@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from quantkit.eval.speed.local import fitting_cells, slower_than, speed_of
+from quantkit.eval.speed.local import fitting_cells, measure_local, slower_than, speed_of
 from quantkit.eval.speed.measure import Cell, Effort, Run, Timings, measure_cell
 from quantkit.eval.speed.runtime import load_runtime
 from quantkit.model.open import open_model
@@ -67,6 +68,8 @@ def test_a_ratio_and_its_interval_are_of_the_same_run_and_slow_is_called_slow(
     assert speed.decode_tokens_per_s == 4
     assert (speed.prefill_ratio, speed.decode_ratio) == (0.5, 2)
     assert (speed.ttft_p50_ms, speed.itl_p50_ms) == (1000, 500)
+    assert list(speed.ttft_p50_ci95 or ()) == pytest.approx([1000, 1100])
+    assert list(speed.itl_p50_ci95 or ()) == [500, 500]
     (note,) = slower_than(speed, "bfloat16")
     assert "prefill of 2 x 40 tokens is slower than the original in bfloat16: 0.50 x" in note
 
@@ -76,3 +79,18 @@ def test_cells_stay_within_the_context() -> None:
     assert fitting_cells(cells, 4096) == cells
     assert fitting_cells(cells, 512) == (Cell(1, 384), Cell(4, 384))
     assert fitting_cells(cells, 100) == ()
+
+
+def test_a_cell_that_does_not_fit_is_named_and_the_others_are_measured(
+    quantized: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(networks: Any, cell: Cell, effort: Effort) -> list[Timings]:
+        if cell.batch > 1:  # what a GPU says where the cache does not fit
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return measure_cell(networks, cell, effort)
+
+    monkeypatch.setattr("quantkit.eval.speed.local.measure_cell", measure)
+    cells, effort = (Cell(1, 8, 2), Cell(2, 8, 2)), Effort(warmups=0, repeats=2)
+    found = measure_local(quantized("w4"), cells=cells, effort=effort)
+    assert [cell.batch for cell in found.cells] == [1]
+    assert found.notes == ("2 x 8 tokens do not fit into memory",)
