@@ -166,7 +166,6 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
     from quantkit.planning.serving import settings_of
-    from quantkit.recipes.loader import load_recipe
 
     place = None
     if gpu is not None:
@@ -178,8 +177,12 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     if training is not None:
         told = replace(training, tokens=length, sequences=batch)
         return schooled(planned, told, place.gpu if place else None, load)
-    chosen = map(load_recipe, PLANNED_RECIPES) if recipes is None else recipes
-    return forecast(planned, tuple(chosen), place, load)
+    asked = recipes is not None
+    if recipes is None and not planned.quantized:
+        from quantkit.recipes.loader import load_recipe
+
+        recipes = [load_recipe(name) for name in PLANNED_RECIPES]
+    return forecast(planned, recipes or (), place, load, asked=asked)
 
 
 def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is right for most

@@ -72,24 +72,37 @@ class Schooling:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The answer of `plan`: the builds in falling size, and what to `try`."""
+    """The answer of `plan`: the builds in falling size, and what to `try`.
+
+    `asked`: the builds but for the model as it is were asked for, and it is about them.
+    """
 
     model: PlannedModel
     outlooks: tuple[Outlook, ...]
     place: Place | None
     load: Load
+    asked: bool = False
     hints: tuple[str, ...] = ()
     schooling: Schooling | None = None
 
     @property
     def chosen(self) -> Outlook | None:
         """The largest build that fits, else the smallest that could be served at all."""
-        served = [o for o in self.outlooks if o.deployment is not None]
+        served = [
+            o
+            for o in self.outlooks
+            if o.deployment is not None and (o.build.recipe or not self.asked)
+        ]
         return next((o for o in served if o.fits), served[-1] if served else None)
 
 
 def forecast(
-    model: PlannedModel, recipes: Sequence[Recipe], place: Place | None, load: Load
+    model: PlannedModel,
+    recipes: Sequence[Recipe],
+    place: Place | None,
+    load: Load,
+    *,
+    asked: bool = False,
 ) -> Forecast:
     """The model as it is and as each recipe would leave it, in a place under a load.
 
@@ -108,7 +121,7 @@ def forecast(
             continue
         outlooks.append(_outlook(model, build, place, load))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
-    found = Forecast(model, tuple(outlooks), place, load)
+    found = Forecast(model, tuple(outlooks), place, load, asked)
     return replace(found, hints=hints(found))
 
 

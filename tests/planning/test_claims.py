@@ -190,7 +190,8 @@ def ranks_of_zero_3(planned: Planned) -> str:
     own = sum(states(model, ranks).values())
     return (
         f"{own / 1e9:.2f} GB of states, {one / own:.0f} times less; "
-        f"{total(memory.gpu) / 1e9:.1f} GB with gathered weights, buckets, checkpoints and logits of 2048 tokens"
+        f"{total(memory.gpu) / 1e9:.1f} GB with gathered weights, buckets, checkpoints and "
+        "logits of 2048 tokens"
     )
 
 
