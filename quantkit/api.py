@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from quantkit.eval.results import EvalResult, SweepResult
     from quantkit.eval.sweep import Runner
     from quantkit.planning.forecast import Forecast
+    from quantkit.planning.train import Training
 
 DEFAULT_CONTEXT = 8192
 PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
@@ -135,6 +137,7 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     kv: Literal[16, 8] = 16,
     recipes: Sequence[Recipe] | None = None,
     settings: Mapping[str, str] | None = None,
+    training: Training | None = None,
 ) -> Forecast:
     """What a model and its quantized builds weigh, and whether they fit a GPU; without torch.
 
@@ -152,12 +155,13 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         kv: bits of an element of the KV cache.
         recipes: what to quantize with; by default one of each size.
         settings: of the engine, by the names of `planning.serving.Settings`.
+        training: a training run to forecast instead, its tokens and sequences those given here.
 
     Raises:
         QuantkitError: what is asked is unknown, or no engine runs it.
     """
     from quantkit.planning.deploy import Load, Place
-    from quantkit.planning.forecast import forecast
+    from quantkit.planning.forecast import forecast, schooled
     from quantkit.planning.hardware import find_gpu
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
@@ -171,6 +175,9 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     planned = open_model(model)
     length = context or min(planned.architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     load = Load(length, batch, "fp8" if kv == 8 else "16-bit")
+    if training is not None:
+        told = replace(training, tokens=length, sequences=batch)
+        return schooled(planned, told, place.gpu if place else None, load)
     chosen = map(load_recipe, PLANNED_RECIPES) if recipes is None else recipes
     return forecast(planned, tuple(chosen), place, load)
 

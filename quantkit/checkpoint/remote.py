@@ -53,7 +53,7 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
     index = fetched(INDEX)
     shards = shard_names(read_weight_map(index.parent)) if index else [SINGLE]
     names: dict[str, TensorInfo] = {}
-    with hub_errors(repo, revision), ThreadPoolExecutor(CONNECTIONS) as pool:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
         for header in pool.map(lambda shard: _header(repo, revision, shard), shards):
             names |= header
     return RemoteHeaders(config, names)
@@ -81,7 +81,10 @@ def _ranged(repo: str, revision: str | None, shard: str, count: int) -> tuple[by
 
     url = hf_hub_url(repo, shard, revision=revision)
     headers = {**build_hf_headers(), "Range": f"bytes=0-{count - 1}"}
-    with get_session().stream("GET", url, headers=headers, follow_redirects=True) as response:
+    with (
+        hub_errors(repo, revision),
+        get_session().stream("GET", url, headers=headers, follow_redirects=True) as response,
+    ):
         try:
             hf_raise_for_status(response)
         except EntryNotFoundError:

@@ -101,17 +101,14 @@ def deploy(model: PlannedModel, build: Build, place: Place, load: Load) -> Deplo
 def _rank(model: PlannedModel, build: Build, place: Place, load: Load, stage: Stage) -> Deployment:
     architecture = stage.of(model.architecture)
     budget, fixed = fixed_figures(model, build, place, load, stage)
-    room = budget.bytes - sum(figure.bytes for figure in fixed)
+    weights = sum(figure.bytes for figure in fixed if figure.name.startswith("weights"))
     cache = cache_rule(architecture, place, load.cache)
 
     def fits(context: int, sequences: int) -> bool:
-        """In transformers the prompts go through at once, and their activations with them."""
-        more = 0
-        if place.engine == "transformers":
-            asked = replace(load, context=context, sequences=sequences)
-            peak = activations(architecture, place, asked)
-            more = peak.bytes - activations(architecture, place, load).bytes
-        return cache(context, sequences).bytes + more <= room
+        asked = replace(load, context=context, sequences=sequences)
+        peak = activations(architecture, place, asked)
+        other = sum(f.bytes for f in place.settings.overheads(peak, place.degrees))
+        return weights + other + cache(context, sequences).bytes <= budget.bytes
 
     limit = model.architecture.context or MOST_CONTEXT
     return Deployment(
@@ -121,7 +118,7 @@ def _rank(model: PlannedModel, build: Build, place: Place, load: Load, stage: St
         budget,
         fixed,
         cache(load.context, load.sequences),
-        tokens=capacity(architecture, place, load, room),
+        tokens=capacity(architecture, place, load, budget.bytes - sum(f.bytes for f in fixed)),
         longest=largest(lambda context: fits(context, load.sequences), limit),
         most=largest(lambda count: fits(load.context, count), MOST_SEQUENCES),
     )
@@ -198,7 +195,7 @@ def capacity(architecture: Architecture, place: Place, load: Load, room: int) ->
         if len(paged.groups) == 1 and not paged.groups[0].state:
             return room // paged.block_bytes * paged.groups[0].block_tokens
     one = cache_rule(architecture, place, load.cache)(load.context, 1).bytes
-    return room * load.context // one if one else 0
+    return room * load.context // one if one else MOST_CONTEXT
 
 
 def largest(fits: Callable[[int], bool], limit: int) -> int:

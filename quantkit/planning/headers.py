@@ -25,8 +25,9 @@ FUSED = (
 
 # The first that is found in a module's name decides; `*` stands for any number.
 RULES: tuple[tuple[str, Part, Split], ...] = (
+    (r"mixer\.norm$", "norm", "rows"),
     (r"norm|(^|\.)ln_|layernorm", "norm", "replicated"),
-    (r"(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|backbone\.embeddings)$",
+    (r"(embed_tokens(_per_layer)?|wte|word_embeddings|tok_embeddings|embed_in|backbone\.embeddings)$",
      "embedding", "vocabulary"),
     (r"(wpe|embed_positions|position_embeddings)$", "embedding", "replicated"),
     (r"^(lm_head|embed_out|output)$", "head", "vocabulary"),
@@ -37,7 +38,8 @@ RULES: tuple[tuple[str, Part, Split], ...] = (
     (r"\.(q_a_proj|kv_a_proj_with_mqa|indexer\.\w+)$", "attention", "replicated"),
     (r"\.(k_proj|v_proj)$", "attention", "kv_rows"),
     (r"\.(q_proj|q_b_proj|kv_b_proj|qkv_proj|query_key_value|c_attn|Wqkv)$", "attention", "rows"),
-    (r"(attn|attention|mixer|mamba)\.(o_proj|out_proj|dense|c_proj)$", "attention", "columns"),
+    (r"(attn|attention|mixer|mamba)\.(o_proj|out_proj|x_proj|dense|c_proj)$",
+     "attention", "columns"),
     (r"\.(gate_proj|up_proj|gate_up_proj|fc1|fc_in|c_fc|dense_h_to_4h|w1|w3)$", "mlp", "rows"),
     (r"\.(down_proj|fc2|fc_out|c_proj|dense_4h_to_h|w2)$", "mlp", "columns"),
     (r"attn|attention|mixer|mamba", "attention", "rows"),
@@ -101,8 +103,9 @@ def _role(name: str) -> _Role:
     tail = _TAIL.search(name)
     module = name[: tail.start()] if tail else name
     in_block = _LAYER.search(name) is not None
-    known = () if _TOWER.search(module) else _RULES
-    found = next((rule[1:] for rule in known if rule[0].search(module)), None)
+    if _TOWER.search(module):
+        return _Role()
+    found = next((rule[1:] for rule in _RULES if rule[0].search(module)), None)
     if found is None:
         return _Role(in_block=in_block)
     part, split = found

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from quantkit.planning.config import read_architecture
+from quantkit.planning.parameters import inventory_from_config
+from quantkit.planning.weights import PlannedModel, planned_model
+
 MODELS: dict[str, dict[str, Any]] = {
     model["name"]: model
     for model in json.loads((Path(__file__).parent / "known_models.json").read_text())
@@ -182,6 +186,18 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
 def known_models() -> dict[str, dict[str, Any]]:
     """Every model by its name: `config`, `parameters`, and the bytes of its 16-bit KV cache."""
     return MODELS
+
+
+@pytest.fixture(scope="session")
+def planned() -> Callable[..., PlannedModel]:
+    """planned(name, **changes): a known model, read from its config with some of it changed."""
+
+    def read(name: str, **changes: Any) -> PlannedModel:
+        config = MODELS[name]["config"] | changes
+        architecture = read_architecture(config)
+        return planned_model(name, inventory_from_config(config, architecture), architecture)
+
+    return read
 
 
 @pytest.fixture(params=MODELS, scope="session")
