@@ -1,6 +1,5 @@
 """What a run will take of this machine, planned before it starts and kept beside what it took."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,46 +13,30 @@ from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.write import sources
 from quantkit.planning.architecture import Architecture, Layer
 from quantkit.planning.headers import inventory_from_headers
+from quantkit.planning.making import Making, made_here
 from quantkit.planning.run import Run, RunPlan, plan_run
+from quantkit.planning.timing import PastRun, machine_key, remember
 
 MARGIN = 1.1
 """A run is refused only where even this much less than planned would not fit."""
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """A run's plan, what this process held before it, and the peak that follows.
-
-    The last two are None where the system does not tell, or where a GPU holds the tensors.
-    """
-
-    plan: RunPlan
-    base_rss_bytes: int | None
-    peak_rss_bytes: int | None
-
-    def to_dict(self) -> dict[str, float]:
-        """For the manifest; `work_bytes` are those of the run alone."""
-        known = {"base_rss_bytes": self.base_rss_bytes, "peak_rss_bytes": self.peak_rss_bytes}
-        found = {key: value for key, value in known.items() if value is not None}
-        return {"bytes": self.plan.bytes, "work_bytes": self.plan.peak.bytes, **found}
-
-    def line(self) -> str:
-        """The plan in a few words."""
-        out = f"{self.plan.bytes / 1e9:.3g} GB of weights"
-        if self.peak_rss_bytes is None:
-            return f"{out}, about {self.plan.peak.bytes / 1e9:.3g} GB of the device"
-        return f"{out}, at most {self.peak_rss_bytes / 1e9:.3g} GB of memory"
-
-
-def forecast(prepared: Prepared, ids: torch.Tensor | None, max_shard_size: int) -> Forecast:
+def forecast(prepared: Prepared, ids: torch.Tensor | None, max_shard_size: int) -> Making:
     """The plan of a run over the calibration windows `ids` beside what this process holds now."""
     plan = plan_prepared(prepared, tuple(ids.shape) if ids is not None else (0, 0), max_shard_size)
     if prepared.model.device.type != "cpu":
-        return Forecast(plan, None, None)
+        return Making(plan)
     _run_kernels()
     give_back()
     base = resident_bytes()
-    return Forecast(plan, base, None if base is None else max(peak_rss(), base + plan.peak.bytes))
+    return Making(plan) if base is None else made_here(plan, prepared.method.name, base, peak_rss())
+
+
+def learn(found: Making, method: str, seconds: float) -> None:
+    """Remember how long a finished run took, for the plans of others."""
+    if found.base_rss_bytes is not None:
+        past = PastRun(machine_key(), method, found.plan.operations, seconds, found.base_rss_bytes)
+        remember(past)
 
 
 def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> RunPlan:
@@ -100,7 +83,7 @@ def _run_kernels() -> None:
     torch.linalg.solve_triangular(square, square, upper=False)
 
 
-def require_memory(found: Forecast) -> None:
+def require_memory(found: Making) -> None:
     """Nothing, where the planned peak may fit into the memory that is free.
 
     Raises:

@@ -1,12 +1,12 @@
 """Which machine a figure was measured on: speeds of two are never compared."""
 
 import platform
-import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from quantkit.checkpoint.files import found_in
 from quantkit.pipeline.manifest import processor
 
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -18,13 +18,6 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": processor() or platform.processor() or None,
         "gpu": gpu,
-        "driver": _found(DRIVER, r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)") if gpu else None,
+        "driver": found_in(DRIVER, r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)") if gpu else None,
         "threads": torch.get_num_threads(),
     }
-
-
-def _found(path: Path, pattern: str) -> str | None:
-    if not path.is_file():
-        return None
-    match = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"))
-    return match[1].strip() if match else None

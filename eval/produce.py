@@ -12,7 +12,7 @@ from quantkit.core.gate import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.card import model_card
-from quantkit.eval.forecast import forecast, require_memory
+from quantkit.eval.forecast import forecast, learn, require_memory
 from quantkit.eval.gates import SMOKE, engine_verdicts, judge, unscored
 from quantkit.eval.modules import error_map
 from quantkit.eval.report.load import study_of_manifest
@@ -122,6 +122,7 @@ def produce(
             manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
         judged = _judged(order, manifest, found, baseline)
         _publish(writer, manifest, judged if found else None, order.source)
+        learn(coming, prepared.method.name, manifest.measured["seconds"])
         if interrupted is not None:
             raise interrupted
     return QuantizeResult(

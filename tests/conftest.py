@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# plans learn from finished runs: those of tests are nobody's
+os.environ["QUANTKIT_CACHE"] = tempfile.mkdtemp(prefix="quantkit-tests-")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 SHAPE = {

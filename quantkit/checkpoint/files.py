@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,6 +123,16 @@ def read_json(path: Path, max_bytes: int = JSON_LIMIT) -> Any:
         return strict_json.loads(bytes(data), max_bytes=max_bytes)
     except ValueError as error:
         raise InputError(f"`{path}` cannot be read", why=f"it {error}") from None
+
+
+def found_in(path: Path, pattern: str) -> str | None:
+    """What the first group of `pattern` matches in a small text file; None where it does not."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1].strip() if match else None
 
 
 def chunks(path: Path) -> Iterator[memoryview]:

@@ -1,7 +1,6 @@
 """The manifest of a finished artifact."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from quantkit.calibration.tokens import Calibration
+from quantkit.checkpoint.files import found_in
 from quantkit.checkpoint.source import Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
@@ -77,9 +77,4 @@ def device_name(device: torch.device) -> str:
 
 def processor() -> str | None:
     """The name of this machine's processor, where the system tells it."""
-    try:
-        info = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    found = re.search(r"^model name\s*: (.+)$", info, re.MULTILINE)
-    return found[1].strip() if found else None
+    return found_in(Path("/proc/cpuinfo"), r"^model name\s*: (.+)$")

@@ -14,6 +14,7 @@ from functools import partial
 from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
 from quantkit.core import registry
 from quantkit.core.engine import Engine
+from quantkit.core.errors import RefusedError
 from quantkit.core.format import Format, LinearFacts
 from quantkit.core.plan import make_plan
 from quantkit.core.recipe import Recipe
@@ -21,11 +22,13 @@ from quantkit.core.scheme import Scheme
 from quantkit.planning.figure import Figure
 from quantkit.planning.inventory import Inventory, PlannedTensor
 from quantkit.planning.parallel import facts_of
+from quantkit.planning.weights import MODEL_DTYPES, PlannedModel
 from quantkit.planning.workspace import Task, statistics_bytes, workspace_bytes
 
 BATCH = 2048
 """Tokens that go through a block at once (`model.open.TOKENS_PER_BATCH`)."""
-MODEL_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+SEARCHED = 2000
+"""Products that take as long as the search of a scale and a code takes for one weight."""
 
 Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
 """Tensor name of each weight that is replaced -> its linear, and what it becomes."""
@@ -64,12 +67,14 @@ class Run:
 class RunPlan:
     """The weight files, and the stages of the run with the bytes that each takes in memory.
 
-    Stages are above `base`, the memory that Python with torch takes. On a GPU they are its own
-    memory, beside the CUDA context; that has never been measured.
+    Stages are above the memory that Python with torch takes; on a GPU they are its own memory,
+    beside the CUDA context, which has never been measured. `operations` is about the number of
+    products, to compare runs by.
     """
 
     shards: tuple[Shard, ...]
     stages: tuple[Figure, ...]
+    operations: int
 
     @property
     def bytes(self) -> int:
@@ -95,8 +100,10 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
         if tensor.layer is not None and tensor.part != "other":
             layers.setdefault(tensor.layer, []).append(tensor)
     stages = [_embedding(inventory, run), _copying(inventory, quantized)]
-    held, seen = 0, set()
+    operations, held, seen = 0, 0, set()
     for index, tensors in sorted(layers.items()):
+        groups = _groups(tensors, quantized)
+        operations += sum(_operations(group, quantized, run) for group in groups)
         own = (_shapes(tensors), _shapes(layers.get(index + 1, ())), held)
         if own in seen:
             continue
@@ -105,12 +112,40 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
         stages.append(_tracing(tensors))
         stages += _block(tensors, coming + held, quantized, run)
         held = sum(_codes_bytes(*quantized[t.name]) for t in tensors if t.name in quantized)
-    return RunPlan(shards, tuple(stages))
+    return RunPlan(shards, tuple(stages), operations)
 
 
-def planned_linears(
-    inventory: Inventory, recipe: Recipe, *, transposed: bool = False
-) -> Quantized:
+def plan_recipe(
+    model: PlannedModel, recipe: Recipe, max_shard_size: int, device: str = "cpu"
+) -> RunPlan:
+    """The plan of `quantize` with `recipe`, from what planning knows of a model.
+
+    Raises:
+        InputError, RefusedError: as `quantize`, as far as headers tell.
+    """
+    if model.quantized or any(tensor.part == "experts" for tensor in model.inventory.tensors):
+        raise RefusedError(
+            f"`{model.name}` cannot be quantized here",
+            why="it is quantized already" if model.quantized else "it has experts",
+            hint="a dense model in bf16, fp16 or fp32",
+        )
+    shape, spec = model.architecture, recipe.calibration
+    run = Run(
+        method=recipe.method,
+        output=registry.load("formats", recipe.format, "FORMAT"),
+        hidden=shape.hidden,
+        dtype=next(t.dtype for t in model.inventory.tensors if t.part == "embedding"),
+        windows=spec.samples,
+        length=min(spec.sequence_length, shape.context or spec.sequence_length),
+        max_shard_size=max_shard_size,
+        device=device,
+    )
+    transposed = any(kind.transposed for kind in model.kinds)
+    quantized = planned_linears(model.inventory, recipe, transposed=transposed)
+    return plan_run(model.inventory, quantized, run)
+
+
+def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Quantized:
     """What `recipe` makes of the linears of the blocks, by the rules that `quantize` goes by.
 
     `transposed`: weights are stored (inputs, outputs), as GPT-2's are.
@@ -121,14 +156,14 @@ def planned_linears(
     """
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    checks = [output.check, *(partial(engine.refuses, output.name) for engine in engines)]
+    loads = [partial(engine.refuses, output.name) for engine in engines]
     named = {
         t.linear: t
         for t in inventory.tensors
         if t.linear and t.layer is not None and t.part in ("attention", "mlp", "experts")
     }
     linears = {name: facts_of(t, transposed=transposed) for name, t in named.items()}
-    plan = make_plan(recipe, list(linears.values()), checks)
+    plan = make_plan(recipe, list(linears.values()), [output.check, *loads])
     return {named[name].name: (linears[name], scheme) for name, scheme in plan.schemes.items()}
 
 
@@ -246,6 +281,14 @@ def _alive(tensor: PlannedTensor, inputs: int, queries: int, hidden: int) -> int
     if tensor.part == "attention":
         return 2 * hidden + (queries + inputs if last else 0)
     return 3 * hidden + (inputs if last else 0)
+
+
+def _operations(group: list[PlannedTensor], quantized: Quantized, run: Run) -> int:
+    """Forward, Hessian, losses or solution, and a search of scales of a group, in products."""
+    task = _task(group, quantized, run)
+    looked = run.tokens * (task.weights + task.inputs**2 // 2)
+    solved = task.inputs * (task.inputs**2 + 2 * task.weights) if run.tokens else 0
+    return looked + solved + SEARCHED * task.weights
 
 
 def _task(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Task:

@@ -20,7 +20,7 @@ TRIALS = 3
 ROWS = 256
 """Rows on which rescaling tries candidates (`methods.awq.ROWS`)."""
 SAMPLE = 2048
-"""Tokens that statistics keep as they were, at most (`stats.hessian.SAMPLE`)."""
+"""Statistics keep fewer tokens than that as they were, at most (`stats.hessian.SAMPLE`)."""
 
 
 @dataclass(frozen=True)

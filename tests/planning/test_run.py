@@ -8,39 +8,27 @@ import pytest
 
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
+from quantkit.core.errors import RefusedError
 from quantkit.planning.config import read_architecture
-from quantkit.planning.inventory import Inventory
 from quantkit.planning.parameters import inventory_from_config
-from quantkit.planning.run import Run, RunPlan, plan_run, planned_linears
+from quantkit.planning.run import RunPlan, plan_recipe
+from quantkit.planning.weights import planned_model
 from quantkit.planning.workspace import RULES
 from quantkit.recipes.loader import build_recipe
 from tests.planning.conftest import MODELS
 
 W4A16 = {"method": "gptq", "format": "compressed-tensors", "group_size": 128}
-GPTQ = {"method": "gptq", "format": "gptq", "group_size": 128}
+GPTQ: dict[str, Any] = {"method": "gptq", "format": "gptq", "group_size": 128}
 AWQ = {"method": "awq", "format": "awq", "group_size": 128}
 NF4 = {"recipe": "nf4-double"}
 
 
-def planned(inventory: Inventory, hidden: int, dtype: str = "BF16", **flags: Any) -> RunPlan:
-    recipe = build_recipe(flags.pop("recipe", None), **flags)
-    spec = recipe.calibration
-    run = Run(
-        method=recipe.method,
-        output=registry.load("formats", recipe.format, "FORMAT"),
-        hidden=hidden,
-        dtype=dtype,
-        windows=spec.samples,
-        length=spec.sequence_length,
-        max_shard_size=DEFAULT_SHARD_SIZE,
-    )
-    return plan_run(inventory, planned_linears(inventory, recipe), run)
-
-
-def of_config(name: str, **flags: Any) -> RunPlan:
-    config = MODELS[name]["config"]
+def of_config(name: str, depth: int | None = None, **flags: Any) -> RunPlan:
+    config = MODELS[name]["config"] | ({"num_hidden_layers": depth} if depth else {})
     architecture = read_architecture(config)
-    return planned(inventory_from_config(config, architecture), architecture.hidden, **flags)
+    model = planned_model(name, inventory_from_config(config, architecture), architecture)
+    recipe = build_recipe(flags.pop("recipe", None), **flags)
+    return plan_recipe(model, recipe, DEFAULT_SHARD_SIZE)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +61,7 @@ def test_every_method_has_a_rule() -> None:
 
 def test_memory_follows_the_windows_and_the_largest_group() -> None:
     """Llama-3-8B: 262,144 tokens paused at down_proj hold 3 x 4096 + 14336 numbers of 2 bytes."""
-    full, none = of_config("Llama-3-8B", **GPTQ), of_config("Llama-3-8B", **GPTQ | {"samples": 0})
+    full, none = of_config("Llama-3-8B", **GPTQ), of_config("Llama-3-8B", **GPTQ, samples=0)
     paused = 128 * 2048 * (3 * 4096 + 14336) * 2
     assert paused < full.peak.bytes < paused + 5 * 10**9
     assert "mlp.down_proj" in full.peak.rule
@@ -83,13 +71,15 @@ def test_memory_follows_the_windows_and_the_largest_group() -> None:
 
 
 def test_a_deeper_model_takes_no_more_memory() -> None:
-    config = MODELS["Llama-3-8B"]["config"]
-    peaks = set()
-    for depth in (8, 32):
-        architecture = read_architecture(config | {"num_hidden_layers": depth})
-        inventory = inventory_from_config(config | {"num_hidden_layers": depth}, architecture)
-        peaks.add(planned(inventory, architecture.hidden, **GPTQ).peak.bytes)
+    peaks = {of_config("Llama-3-8B", depth, **GPTQ).peak.bytes for depth in (8, 32)}
     assert len(peaks) == 1
+
+
+def test_what_cannot_be_quantized_is_not_planned() -> None:
+    with pytest.raises(RefusedError, match="DeepSeek"):
+        of_config("DeepSeek-V2-Lite", **GPTQ)
+    with pytest.raises(RefusedError, match="group size 96"):
+        of_config("Llama-3-8B", **GPTQ | {"group_size": 96})
 
 
 def test_a_run_is_planned_without_torch() -> None:
