@@ -1,25 +1,17 @@
 """Files to the byte and memory of a quantize run, planned without torch."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
-from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.planning.config import read_architecture
-from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
 from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.run import Run, RunPlan, plan_run, planned_linears
 from quantkit.planning.workspace import RULES
 from quantkit.recipes.loader import build_recipe
-from tests.conftest import FAMILIES, LONG_TAIL
 from tests.planning.conftest import MODELS
 
 W4A16 = {"method": "gptq", "format": "compressed-tensors", "group_size": 128}
