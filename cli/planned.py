@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.console import Console, size, table
+from quantkit.cli.console import Console, duration, size, table
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook, Schooling
+    from quantkit.planning.making import Making
     from quantkit.planning.train import Training
 
 GIB = 2**30
@@ -39,6 +40,13 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "chosen": found.chosen.build.name if found.chosen else None,
         "fits": found.chosen.fits if found.chosen else None,
         "try": list(found.hints),
+        "run": None
+        if found.run is None
+        else {
+            **found.run.to_dict(),
+            "disk_bytes": found.run.plan.disk_bytes,
+            "peak": vars(found.run.plan.peak),
+        },
         "builds": [_build_document(outlook) for outlook in found.outlooks],
     }
 
@@ -87,7 +95,7 @@ def forecast_text(found: "Forecast", *, explain: bool) -> str:
     else:
         lines += [_deploy_table(found), *_faults(found)]
         if found.chosen:
-            lines += ["", *bar(found.chosen), "", *verdict(found)]
+            lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found)]
     if explain:
         lines += ["", *_rules(found)]
     return "\n".join(lines)
@@ -247,6 +255,19 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
     return [f"[{drawn}]", f"{legend}, . free {_gib(left)} GiB: {outlook.build.name}"]
 
 
+def _run_lines(run: "Making | None") -> list[str]:
+    """What it takes to quantize; minutes where runs have finished here before."""
+    if run is None:
+        return []
+    memory = f"at most {size(run.plan.peak.bytes)} of memory beside torch's"
+    if run.peak_rss_bytes is not None:
+        memory = f"at most {size(run.peak_rss_bytes)} of memory"
+    times = [duration(seconds) for seconds in run.seconds or ()]
+    lasts = [f"{' to '.join(times)} by earlier runs"] if times else []
+    needs = ", ".join([f"{size(run.plan.disk_bytes)} of disk", memory, *lasts])
+    return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
+
+
 def verdict(found: "Forecast") -> list[str]:
     """One sentence on the best build, and what to try."""
     chosen = found.chosen
@@ -292,6 +313,9 @@ def _rules(found: "Forecast") -> list[str]:
         if bound is not None
     ]
     rows.append((gpu.name, f"{gpu.memory:,}", gpu.source))
+    if found.run is not None:
+        peak = found.run.plan.peak
+        rows.append((f"run: {peak.name}", f"{peak.bytes:,}", peak.rule))
     return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
 
 

@@ -68,7 +68,7 @@ def plan(
         ),
     ] = None,
 ) -> int:
-    """Tell what a model weighs and whether it fits a GPU, from its headers alone."""
+    """Tell what a model weighs, and whether it fits a GPU."""
     from quantkit import api
     from quantkit.cli.planned import against_text, forecast_document, forecast_text, gate
 

@@ -1,6 +1,7 @@
 """What `plan` tells of a model: its parts, its builds, and how each would fill a GPU."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from quantkit.core import registry
@@ -13,6 +14,7 @@ from quantkit.planning.hardware import Gpu
 from quantkit.planning.inventory import Part
 from quantkit.planning.kv import cache_bytes
 from quantkit.planning.legal import build_fault, degree_fault, require_legal
+from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
 from quantkit.planning.parallel import Degrees
 from quantkit.planning.serving import Settings
@@ -84,6 +86,7 @@ class Forecast:
     asked: bool = False
     hints: tuple[str, ...] = ()
     schooling: Schooling | None = None
+    run: Making | None = None
 
     @property
     def chosen(self) -> Outlook | None:
@@ -122,7 +125,17 @@ def forecast(
         outlooks.append(_outlook(model, build, place, load))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load, asked)
-    return replace(found, hints=hints(found))
+    return replace(found, hints=hints(found), run=_run(found))
+
+
+def _run(found: Forecast) -> Making | None:
+    """What it takes to make the chosen build; None where there is none, or it cannot be made."""
+    chosen = found.chosen or (found.outlooks[-1] if found.asked else None)
+    if chosen is None or chosen.build.recipe is None:
+        return None
+    with suppress(RefusedError):
+        return making(found.model, chosen.build.recipe)
+    return None
 
 
 def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:

@@ -16,7 +16,7 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.format import Format, LinearFacts
-from quantkit.core.plan import make_plan
+from quantkit.core.plan import Check, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.planning.figure import Figure
@@ -115,19 +115,17 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
     return RunPlan(shards, tuple(stages), operations)
 
 
-def plan_recipe(
-    model: PlannedModel, recipe: Recipe, max_shard_size: int, device: str = "cpu"
-) -> RunPlan:
-    """The plan of `quantize` with `recipe`, from what planning knows of a model.
+def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> RunPlan:
+    """The plan of `quantize` with `recipe` on a CPU, from what planning knows of a model.
 
     Raises:
         InputError, RefusedError: as `quantize`, as far as headers tell.
     """
-    if model.quantized or any(tensor.part == "experts" for tensor in model.inventory.tensors):
+    if any(tensor.part == "experts" for tensor in model.inventory.tensors):
         raise RefusedError(
-            f"`{model.name}` cannot be quantized here",
-            why="it is quantized already" if model.quantized else "it has experts",
-            hint="a dense model in bf16, fp16 or fp32",
+            f"`{model.name}` cannot be quantized yet",
+            why="transformers merges its experts while it loads them",
+            hint="a dense model",
         )
     shape, spec = model.architecture, recipe.calibration
     run = Run(
@@ -138,7 +136,6 @@ def plan_recipe(
         windows=spec.samples,
         length=min(spec.sequence_length, shape.context or spec.sequence_length),
         max_shard_size=max_shard_size,
-        device=device,
     )
     transposed = any(kind.transposed for kind in model.kinds)
     quantized = planned_linears(model.inventory, recipe, transposed=transposed)
@@ -156,14 +153,17 @@ def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = 
     """
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    loads = [partial(engine.refuses, output.name) for engine in engines]
+    checks: list[Check] = [
+        output.check,
+        *(partial(engine.refuses, output.name) for engine in engines),
+    ]
     named = {
         t.linear: t
         for t in inventory.tensors
         if t.linear and t.layer is not None and t.part in ("attention", "mlp", "experts")
     }
     linears = {name: facts_of(t, transposed=transposed) for name, t in named.items()}
-    plan = make_plan(recipe, list(linears.values()), [output.check, *loads])
+    plan = make_plan(recipe, list(linears.values()), checks)
     return {named[name].name: (linears[name], scheme) for name, scheme in plan.schemes.items()}
 
 
