@@ -1,33 +1,25 @@
 """Files to the byte and memory of a quantize run, planned without torch."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
-from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.planning.config import read_architecture
-from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
 from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.run import Run, RunPlan, plan_run, planned_linears
 from quantkit.planning.workspace import RULES
 from quantkit.recipes.loader import build_recipe
-from tests.conftest import FAMILIES, LONG_TAIL
 from tests.planning.conftest import MODELS
 
 W4A16 = {"method": "gptq", "format": "compressed-tensors", "group_size": 128}
 GPTQ = {"method": "gptq", "format": "gptq", "group_size": 128}
 AWQ = {"method": "awq", "format": "awq", "group_size": 128}
 NF4 = {"recipe": "nf4-double"}
-STATE = 174
-"""Bytes of bitsandbytes' quant state of a linear of four-digit sides."""
 
 
 def planned(inventory: Inventory, hidden: int, dtype: str = "BF16", **flags: Any) -> RunPlan:
@@ -77,3 +69,35 @@ def test_known_sizes_of_public_models(model: str, flags: dict[str, Any], size: i
 
 def test_every_method_has_a_rule() -> None:
     assert {name.replace("-", "_") for name in registry.names("methods")} == set(RULES)
+
+
+def test_memory_follows_the_windows_and_the_largest_group() -> None:
+    """Llama-3-8B: 262,144 tokens paused at down_proj hold 3 x 4096 + 14336 numbers of 2 bytes."""
+    full, none = of_config("Llama-3-8B", **GPTQ), of_config("Llama-3-8B", **GPTQ | {"samples": 0})
+    paused = 128 * 2048 * (3 * 4096 + 14336) * 2
+    assert paused < full.peak.bytes < paused + 5 * 10**9
+    assert "mlp.down_proj" in full.peak.rule
+    assert none.peak.bytes < 4 * 10**9
+    assert full.bytes == none.bytes
+    assert full.bytes < full.disk_bytes < 1.06 * full.bytes
+
+
+def test_a_deeper_model_takes_no_more_memory() -> None:
+    config = MODELS["Llama-3-8B"]["config"]
+    peaks = set()
+    for depth in (8, 32):
+        architecture = read_architecture(config | {"num_hidden_layers": depth})
+        inventory = inventory_from_config(config | {"num_hidden_layers": depth}, architecture)
+        peaks.add(planned(inventory, architecture.hidden, **GPTQ).peak.bytes)
+    assert len(peaks) == 1
+
+
+def test_a_run_is_planned_without_torch() -> None:
+    program = (
+        "import sys\n"
+        "import quantkit.planning.run\n"
+        "from quantkit.core import registry\n"
+        "for name in registry.names('formats'): registry.load('formats', name, 'FORMAT')\n"
+        "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
