@@ -7,6 +7,7 @@ from quantkit.cli.console import Console, size, table
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook, Schooling
+    from quantkit.planning.run import RunPlan
     from quantkit.planning.train import Training
 
 GIB = 2**30
@@ -39,6 +40,13 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "chosen": found.chosen.build.name if found.chosen else None,
         "fits": found.chosen.fits if found.chosen else None,
         "try": list(found.hints),
+        "run": None
+        if found.run is None
+        else {
+            "bytes": found.run.bytes,
+            "disk_bytes": found.run.disk_bytes,
+            "peak": vars(found.run.peak),
+        },
         "builds": [_build_document(outlook) for outlook in found.outlooks],
     }
 
@@ -87,7 +95,7 @@ def forecast_text(found: "Forecast", *, explain: bool) -> str:
     else:
         lines += [_deploy_table(found), *_faults(found)]
         if found.chosen:
-            lines += ["", *bar(found.chosen), "", *verdict(found)]
+            lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found)]
     if explain:
         lines += ["", *_rules(found)]
     return "\n".join(lines)
@@ -247,6 +255,16 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
     return [f"[{drawn}]", f"{legend}, . free {_gib(left)} GiB: {outlook.build.name}"]
 
 
+def _run_lines(run: "RunPlan | None") -> list[str]:
+    """What it takes to quantize."""
+    if run is None:
+        return []
+    need = (
+        f"{size(run.disk_bytes)} of disk, at most {size(run.peak.bytes)} of memory beside torch's"
+    )
+    return [f"quantize writes {size(run.bytes)}, and takes {need}"]
+
+
 def verdict(found: "Forecast") -> list[str]:
     """One sentence on the best build, and what to try."""
     chosen = found.chosen
@@ -292,6 +310,10 @@ def _rules(found: "Forecast") -> list[str]:
         if bound is not None
     ]
     rows.append((gpu.name, f"{gpu.memory:,}", gpu.source))
+    if found.run is not None:
+        rows.append(
+            (f"run: {found.run.peak.name}", f"{found.run.peak.bytes:,}", found.run.peak.rule)
+        )
     return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
 
 

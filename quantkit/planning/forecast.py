@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
@@ -14,7 +15,8 @@ from quantkit.planning.inventory import Part
 from quantkit.planning.kv import cache_bytes
 from quantkit.planning.legal import build_fault, degree_fault, require_legal
 from quantkit.planning.offload import Split, split_blocks
-from quantkit.planning.parallel import Degrees
+from quantkit.planning.parallel import TRANSPOSED, Degrees
+from quantkit.planning.run import Run, RunPlan, plan_run, planned_linears
 from quantkit.planning.serving import Settings
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
 from quantkit.planning.train import Training, TrainingMemory, total, training_memory
@@ -26,6 +28,8 @@ from quantkit.planning.weights import (
     weigh,
 )
 
+MOST_LINEARS = 10_000
+"""Whose files are laid out unasked: more take seconds."""
 SMALL_CHUNK, SMALL_ROWS = 2048, 256
 """vLLM's own on cards below 70 GiB."""
 
@@ -84,6 +88,7 @@ class Forecast:
     asked: bool = False
     hints: tuple[str, ...] = ()
     schooling: Schooling | None = None
+    run: RunPlan | None = None
 
     @property
     def chosen(self) -> Outlook | None:
@@ -122,7 +127,34 @@ def forecast(
         outlooks.append(_outlook(model, build, place, load))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load, asked)
-    return replace(found, hints=hints(found))
+    return replace(found, hints=hints(found), run=_run(found))
+
+
+def _run(found: Forecast) -> RunPlan | None:
+    """What it takes to make the chosen build; of the largest models only where it was asked for."""
+    chosen = found.chosen or (found.outlooks[-1] if found.asked else None)
+    recipe = chosen.build.recipe if chosen else None
+    linears = sum(len(kind.linears) for kind in found.model.kinds)
+    if recipe is None or (linears > MOST_LINEARS and not found.asked):
+        return None
+    return recipe_run(found.model, recipe)
+
+
+def recipe_run(model: PlannedModel, recipe: Recipe) -> RunPlan:
+    """Files and memory of quantizing the model on a CPU, with as much text as the recipe says."""
+    architecture, wanted = model.architecture, recipe.calibration
+    transposed = architecture.model_type in TRANSPOSED
+    run = Run(
+        method=recipe.method,
+        output=registry.load("formats", recipe.format, "FORMAT"),
+        hidden=architecture.hidden,
+        dtype=architecture.dtype,
+        windows=wanted.samples,
+        length=min(wanted.sequence_length, architecture.context or wanted.sequence_length),
+        max_shard_size=DEFAULT_SHARD_SIZE,
+    )
+    linears = planned_linears(model.inventory, recipe, transposed=transposed)
+    return plan_run(model.inventory, linears, run)
 
 
 def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:

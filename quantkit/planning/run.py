@@ -15,7 +15,7 @@ from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.format import Format, LinearFacts
-from quantkit.core.plan import make_plan
+from quantkit.core.plan import Check, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.planning.figure import Figure
@@ -108,9 +108,7 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
     return RunPlan(shards, tuple(stages))
 
 
-def planned_linears(
-    inventory: Inventory, recipe: Recipe, *, transposed: bool = False
-) -> Quantized:
+def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Quantized:
     """What `recipe` makes of the linears of the blocks, by the rules that `quantize` goes by.
 
     `transposed`: weights are stored (inputs, outputs), as GPT-2's are.
@@ -121,7 +119,10 @@ def planned_linears(
     """
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    checks = [output.check, *(partial(engine.refuses, output.name) for engine in engines)]
+    checks: list[Check] = [
+        output.check,
+        *(partial(engine.refuses, output.name) for engine in engines),
+    ]
     named = {
         t.linear: t
         for t in inventory.tensors
