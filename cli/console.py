@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
@@ -13,13 +14,30 @@ from quantkit.core.progress import Progress
 
 PLAIN_LINE_SECONDS = 5.0
 LIVE_LINE_SECONDS = 0.1
+SOON = 2.0
 BROKEN_PIPE = 141
+
+
+@dataclass(frozen=True)
+class Begun:
+    """When the work on a stage was first heard of, and how far it was then."""
+
+    time: float
+    done: int
+
+    def seconds_left(self, progress: Progress, now: float) -> float | None:
+        """What is left at the pace so far; None in the first two seconds."""
+        steps, seconds = progress.done - self.done, now - self.time
+        if steps <= 0 or seconds < SOON:
+            return None
+        return seconds / steps * (progress.total - progress.done)
 
 
 class Console:
     """Where a command prints; it knows whether people or programs are reading.
 
-    Progress is one line rewritten on a terminal, and a plain line every few seconds elsewhere.
+    Progress is one line rewritten on a terminal, and a plain line every few seconds elsewhere. If
+    the work does not tell how long is left, that is told from the pace of its stage so far.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -29,15 +47,20 @@ class Console:
         self._shown = False
         self._stage = ""
         self._next = 0.0
+        self._begun = Begun(0.0, 0)
 
     def report(self, progress: Progress) -> None:
         """Show how far the work is; cheap enough to be called for every tensor."""
         now = time.monotonic()
         ended = progress.done >= progress.total
+        if progress.stage != self._stage or progress.done < self._begun.done:
+            self._begun = Begun(now, progress.done)
         if self.quiet or (now < self._next and not ended and progress.stage == self._stage):
             return
         self._stage = progress.stage
         self._next = now + (LIVE_LINE_SECONDS if self._live else PLAIN_LINE_SECONDS)
+        if progress.seconds_left is None:
+            progress = replace(progress, seconds_left=self._begun.seconds_left(progress, now))
         line = printable(_progress_line(progress))
         if self._live:
             room = get_terminal_size().columns - 1

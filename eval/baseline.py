@@ -3,11 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pydantic import ValidationError
-
-from quantkit.core.errors import InputError
 from quantkit.core.gate import BY_DOMAIN, Operator
 from quantkit.eval.answers import accuracy_beside
 from quantkit.eval.estimate import stratified_mean
@@ -69,24 +65,6 @@ class Against:
     why: str = ""
 
 
-def read_baseline(path: Path) -> EvalResult:
-    """The result in an `eval.json`, or in what `eval --json` printed.
-
-    Raises:
-        InputError: no such file, or something else in it.
-    """
-    hint = "the eval.json of an earlier run, or what `quantkit eval --json` printed"
-    try:
-        return EvalResult.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"no baseline `{path}`", why=error.strerror, hint=hint) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        why = f"{where}: {first['msg']}" if where else first["msg"]
-        raise InputError(f"`{path}` is no result of an evaluation", why=why, hint=hint) from None
-
-
 def against(
     new: EvalResult, old: EvalResult, figure: str, factor: float = 1.0, domain: str | None = None
 ) -> Against:
@@ -141,6 +119,8 @@ def _speeds(result: EvalResult) -> Iterator[str]:
         for name in ("prefill_tokens_per_s", "decode_tokens_per_s"):
             if getattr(cell, name) is not None:
                 yield f"speed.b{cell.batch}x{cell.context_tokens}.{name}"
+    for load in result.speed.engine:
+        yield f"speed.c{load.concurrency}.output_tokens_per_s"
 
 
 def _outcome(new: EvalResult, old: EvalResult, allowance: Allowance) -> GateOutcome:

@@ -9,7 +9,6 @@ from quantkit.eval.estimate import stratified_mean
 from quantkit.eval.results import Documents, EngineSpeed, EvalResult, Interval, LocalSpeed, Task
 
 QUALITY = ("perplexity", "kl", "top1_agreement")
-SHORT_NAMES = {"prefill_tokens_per_s": "prefill", "decode_tokens_per_s": "decode"}
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,8 @@ def _speed(result: EvalResult, rest: str) -> Measured:
     found = speed_cell(result, cell)
     if found is None:
         return Measured(None)
-    return Measured(
-        getattr(found, name), getattr(found, f"{SHORT_NAMES.get(name, name)}_ci95", None)
-    )
+    short = name.removesuffix("_ms").removesuffix("_tokens_per_s")
+    return Measured(getattr(found, name), getattr(found, f"{short}_ci95", None))
 
 
 def speed_cell(result: EvalResult, cell: str) -> LocalSpeed | EngineSpeed | None:

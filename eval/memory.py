@@ -1,7 +1,7 @@
 """Where the bytes of a running model are: by part, by block, and at the peak."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from quantkit.eval.results import Memory
+from quantkit.eval.results import Memory, Segments
 from quantkit.eval.speed.linear import QuantizedLinear
 from quantkit.pipeline.measure import peak_rss
 from quantkit.pipeline.memory import give_back
@@ -155,4 +155,35 @@ def _of_allocator(device: torch.device, parts: dict[str, int], blocks: list[Bloc
         host_peak_rss_bytes=peak_rss(),
         parts_bytes=parts,
         blocks=blocks,
+        snapshot=segments_of(_snapshot()),
     )
+
+
+def _snapshot() -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    return found
+
+
+def segments_of(snapshot: Iterable[Mapping[str, Any]]) -> list[Segments]:
+    """What `torch.cuda.memory_snapshot()` says, summed over the segments of a kind."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for segment in snapshot:
+        kinds.setdefault(str(segment["segment_type"]), []).append(segment)
+    found = []
+    for kind, members in sorted(kinds.items()):
+        found.append(
+            Segments(
+                kind=kind,
+                segments=len(members),
+                reserved_bytes=sum(s["total_size"] for s in members),
+                allocated_bytes=sum(s["allocated_size"] for s in members),
+                requested_bytes=sum(s["requested_size"] for s in members),
+                inactive_bytes=sum(sum(_free(s)) for s in members if s["allocated_size"]),
+                largest_free_bytes=max(max(_free(s), default=0) for s in members),
+            )
+        )
+    return found
+
+
+def _free(segment: Mapping[str, Any]) -> list[int]:
+    return [block["size"] for block in segment["blocks"] if block["state"] == "inactive"]

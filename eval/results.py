@@ -149,8 +149,26 @@ class Task(Record):
     reference_answers: str = ""
 
 
+class Segments(Record):
+    """Segments of one kind that a GPU's allocator holds, and what is in them, in bytes.
+
+    `inactive_bytes` are free parts of segments that also hold something: what fragmentation is.
+    """
+
+    kind: str
+    segments: int
+    reserved_bytes: int
+    allocated_bytes: int
+    requested_bytes: int
+    inactive_bytes: int
+    largest_free_bytes: int
+
+
 class Memory(Record):
-    """Bytes: planned, and as the machine counted them while the model ran."""
+    """Bytes: planned, and as the machine counted them while the model ran.
+
+    `snapshot` is the state of a GPU's allocator after the pass.
+    """
 
     planned_bytes: int | None = None
     device_peak_bytes: int | None = None
@@ -161,6 +179,7 @@ class Memory(Record):
     fragmentation_fraction: float | None = None
     parts_bytes: dict[str, int] = Field(default_factory=dict)
     blocks: list[dict[str, float | int | str]] = Field(default_factory=list)
+    snapshot: list[Segments] = Field(default_factory=list)
 
 
 class LocalSpeed(Record):
@@ -180,9 +199,13 @@ class LocalSpeed(Record):
     decode_ratio: float | None = None
     decode_ratio_ci95: Interval | None = None
     ttft_p50_ms: float | None = None
+    ttft_p50_ci95: Interval | None = None
     itl_p50_ms: float | None = None
+    itl_p50_ci95: Interval | None = None
     itl_p95_ms: float | None = None
+    itl_p95_ci95: Interval | None = None
     itl_p99_ms: float | None = None
+    itl_p99_ci95: Interval | None = None
 
 
 class EngineSpeed(Record):
@@ -197,11 +220,17 @@ class EngineSpeed(Record):
     input_tokens: int
     output_tokens: int
     output_tokens_per_s: float
+    output_ci95: Interval | None = None
     ttft_p50_ms: float | None = None
+    ttft_p50_ci95: Interval | None = None
     ttft_p99_ms: float | None = None
+    ttft_p99_ci95: Interval | None = None
     itl_p50_ms: float | None = None
+    itl_p50_ci95: Interval | None = None
     itl_p99_ms: float | None = None
+    itl_p99_ci95: Interval | None = None
     tpot_excl_first_p50_ms: float | None = None
+    tpot_excl_first_p50_ci95: Interval | None = None
 
 
 class Speed(Record):

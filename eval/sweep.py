@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-from pydantic import ValidationError
+from typing import Any, Protocol
 
 from quantkit.checkpoint import durable, files, strict_json
 from quantkit.core.errors import InputError, QuantkitError, ResourceError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import Recipe
+from quantkit.eval.result_file import read_result
 from quantkit.eval.results import EVAL_FILE, SWEEP_FILE, EvalResult, SweepResult, SweepRun
 from quantkit.pipeline.calibrate import shareable
 from quantkit.recipes.flags import flags_of
@@ -31,8 +30,6 @@ from quantkit.recipes.schema import document_of
 RUNS = "runs"
 ARTIFACT = "artifact"
 LOCK = "lock"
-
-Document = TypeVar("Document", SweepResult, EvalResult)
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,7 @@ def require_same(folder: Path, model_sha256: str | None, workload: Mapping[str, 
     path = folder / SWEEP_FILE
     if not path.exists():
         return
-    old = read_sweep(path)
+    old = read_result(path, SweepResult)
     for what, was, now in (
         ("model", old.model.sha256, model_sha256),
         ("workload", old.workload, workload),
@@ -186,9 +183,16 @@ def require_same(folder: Path, model_sha256: str | None, workload: Mapping[str, 
         if was != now:
             raise InputError(
                 f"`{folder}` holds a sweep of another {what}",
-                why=f"{was} there, {now} here",
+                why=_difference(was, now),
                 hint="another -o",
             )
+
+
+def _difference(was: Any, now: Any) -> str:
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
+        return "; ".join(f"{key} {was.get(key)} there, {now.get(key)} here" for key in keys)
+    return f"{was} there, {now} here"
 
 
 def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
@@ -201,7 +205,7 @@ def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
     path = folder / SWEEP_FILE
     if not path.exists():
         return fresh
-    old = read_sweep(path)
+    old = read_result(path, SweepResult)
     done = {run.recipe_sha256: run for run in old.runs if _stands(folder, run)}
     listed = {run.key for run in fresh.runs}
     kept = [run for run in old.runs if run.status == "failed" or _stands(folder, run)]
@@ -216,33 +220,6 @@ def _stands(folder: Path, run: SweepRun) -> bool:
         return False
     path = folder / run.eval
     return path.is_file() and files.sha256(path) == run.eval_sha256
-
-
-def read_sweep(path: Path) -> SweepResult:
-    """The sweep in a journal.
-
-    Raises:
-        InputError: it cannot be read, or is no journal of a sweep.
-    """
-    return _read(path, SweepResult, "journal of a sweep")
-
-
-def read_eval(path: Path) -> EvalResult:
-    """The result in an `eval.json`.
-
-    Raises:
-        InputError: it cannot be read, or is no result of an evaluation.
-    """
-    return _read(path, EvalResult, "result of an evaluation")
-
-
-def _read(path: Path, shape: type[Document], noun: str) -> Document:
-    try:
-        return shape.model_validate(files.read_json(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"`{path}` is no {noun}", why=f"{where}: {first['msg']}") from None
 
 
 def run_sweep(

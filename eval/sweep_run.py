@@ -18,10 +18,11 @@ from quantkit.eval.calibrated import screen_by_tokens
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.produce import Order, produce
 from quantkit.eval.reference_store import Reference
+from quantkit.eval.result_file import read_result
 from quantkit.eval.results import EVAL_FILE, ORIGINAL, EvalResult, SweepResult, SweepRun
 from quantkit.eval.session import evaluate_models
 from quantkit.eval.subject import content_hash, describe
-from quantkit.eval.sweep import RUNS, Job, read_eval, require_same, write_json
+from quantkit.eval.sweep import RUNS, Job, require_same, write_json
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.calibrate import calibrate, shareable
@@ -75,7 +76,7 @@ def begin(
         family="ref",
         eval=str(path.relative_to(inputs.folder)),
         eval_sha256=sha256(path),
-        summary=read_eval(path).summary(),
+        summary=read_result(path, EvalResult).summary(),
         status="done",
     )
     fresh = SweepResult(
@@ -92,7 +93,7 @@ def _is_of(path: Path, text: EvaluationText, reference: Reference) -> bool:
     """Whether the result in a file is of this original on this text."""
     if not path.is_file():
         return False
-    found = read_eval(path)
+    found = read_result(path, EvalResult)
     same = found.protocol.tokens_sha256 == text.protocol["tokens_sha256"]
     return same and found.artifact.sha256 == reference.subject.sha256
 
@@ -107,7 +108,7 @@ def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = sile
     device = device_of(inputs.device)
     prepared = start(inputs.source.folder, job.recipe, device, trust_remote_code=trust)
     if _made(artifact, prepared.plan.recipe, job):
-        return _named(read_eval(artifact / EVAL_FILE), job)
+        return _named(read_result(artifact / EVAL_FILE, EvalResult), job)
     if artifact.exists():
         shutil.rmtree(artifact)
     calibration = _calibration(inputs, prepared.model, prepared.plan.recipe.calibration)

@@ -63,17 +63,18 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     Raises:
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
-    from quantkit.eval.baseline import read_baseline
     from quantkit.eval.calibrated import screen_by_tokens
     from quantkit.eval.compare import SMOKE_WINDOWS, compare
     from quantkit.eval.produce import Order, produce
+    from quantkit.eval.result_file import read_result
+    from quantkit.eval.results import EvalResult
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.start import checked, start
 
     trust = trust_remote_code
     check_output(Path(output))
-    old = read_baseline(Path(baseline)) if baseline else None
+    old = read_result(Path(baseline), EvalResult) if baseline else None
     wanted, device = checked(recipe, device)
     source = resolve(model, trust_remote_code=trust)
     check_output(Path(output), source.folder)
@@ -164,8 +165,9 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         report: is told how far the work is.
     """
     from quantkit.core.gate import parse_gate
-    from quantkit.eval.baseline import read_baseline
     from quantkit.eval.measurement import Measurement, measure
+    from quantkit.eval.result_file import read_result
+    from quantkit.eval.results import EvalResult
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.start import device_of
 
@@ -174,7 +176,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         keep=(Path(save_reference), reference_form) if save_reference else None,
         tasks=tuple(tasks),
         gates=tuple(parse_gate(gate) for gate in gates),
-        baseline=read_baseline(Path(baseline)) if baseline else None,
+        baseline=read_result(Path(baseline), EvalResult) if baseline else None,
         allow_overlap=allow_overlap,
         triage=triage,
         speed=speed,

@@ -1,20 +1,16 @@
 """Folders of results as a study: a sweep, an evaluation, an artifact."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from quantkit.core.errors import InputError, IntegrityError, RefusedError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.manifest import FILE_NAME as MANIFEST
 from quantkit.eval.report.artifact import command_of, result_of
 from quantkit.eval.report.figures import visible
 from quantkit.eval.report.study import Build, Study
+from quantkit.eval.result_file import read_result, validated
 from quantkit.eval.results import (
     EVAL_FILE,
     ORIGINAL,
@@ -24,8 +20,7 @@ from quantkit.eval.results import (
     SweepResult,
     SweepRun,
 )
-
-Model = TypeVar("Model", bound=BaseModel)
+from quantkit.eval.subject import read_manifest
 
 
 def load_study(folders: Sequence[Path]) -> Study:
@@ -36,7 +31,8 @@ def load_study(folders: Sequence[Path]) -> Study:
         IntegrityError: a result is not the one that its sweep recorded.
         RefusedError: results of two protocols or two originals.
     """
-    studies = [_read(Path(folder)) for folder in folders]
+    once = {path.resolve(): path for path in map(Path, folders)}
+    studies = [_read(path) for path in once.values()]
     if not studies:
         raise InputError("no folder was named", hint="quantkit report DIR -o report.html")
     return _joined(studies)
@@ -47,7 +43,7 @@ def study_of_manifest(manifest: Mapping[str, Any], name: str) -> Study | None:
     stated = result_of(manifest, name)
     if stated is None:
         return None
-    result = _validated(EvalResult, stated, Path(name, MANIFEST))
+    result = validated(stated, EvalResult, Path(name, MANIFEST))
     measured = manifest.get("measured") or {}
     build = replace(
         _build(result, name), command=command_of(manifest), seconds=measured.get("seconds")
@@ -83,19 +79,22 @@ def _read(folder: Path) -> Study:
     if (folder / MANIFEST).is_file():
         return _read_artifact(folder)
     if (folder / EVAL_FILE).is_file():
-        result = _parse(EvalResult, folder / EVAL_FILE)
+        result = read_result(folder / EVAL_FILE, EvalResult)
         return _single(result, _build(result, folder.name))
+    if folder.is_file():
+        result = read_result(folder, EvalResult)
+        return _single(result, _build(result, folder.stem))
     if not folder.is_dir():
-        raise InputError(f"no folder `{folder}`")
+        raise InputError(f"no folder `{folder}`", hint="what sweep, eval or quantize made")
     raise InputError(
         f"`{folder}` holds no results",
         why=f"neither {SWEEP_FILE} nor {EVAL_FILE} nor {MANIFEST} is in it",
-        hint=f"quantkit eval ARTIFACT --reference MODEL --json > {folder / EVAL_FILE}",
+        hint="quantkit eval ARTIFACT --reference MODEL -o results/eval.json",
     )
 
 
 def _read_sweep(folder: Path) -> Study:
-    sweep = _parse(SweepResult, folder / SWEEP_FILE)
+    sweep = read_result(folder / SWEEP_FILE, SweepResult)
     builds = [_run(folder, run) for run in sweep.runs]
     return Study(
         title=sweep.model.name,
@@ -124,15 +123,15 @@ def _run(folder: Path, run: SweepRun) -> Build:
         raise InputError(
             f"{folder / SWEEP_FILE}: run `{run.key}` points out of the folder: {run.eval}"
         )
-    return replace(build, result=_parse(EvalResult, path, run.eval_sha256))
+    return replace(build, result=read_result(path, EvalResult, run.eval_sha256))
 
 
 def _read_artifact(folder: Path) -> Study:
-    study = study_of_manifest(_json(folder / MANIFEST), folder.name)
+    study = study_of_manifest(read_manifest(folder), folder.name)
     if study is None:
         raise InputError(
             f"`{folder}` was not evaluated",
-            hint=f"quantkit eval {folder} --reference MODEL --json > {folder / EVAL_FILE}",
+            hint=f"quantkit eval {folder} --reference MODEL -o {folder.name}.json, and name that",
         )
     return replace(study, reference=None)  # a sweep beside it may state the original better
 
@@ -192,41 +191,3 @@ def _one_protocol(study: Study) -> None:
                 why="their figures cannot be compared",
                 hint="one report for each",
             )
-
-
-def _parse(model: type[Model], path: Path, sha256: str | None = None) -> Model:
-    return _validated(model, _json(path, sha256), path)
-
-
-def _validated(model: type[Model], data: dict[str, Any], path: Path) -> Model:
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise InputError(
-            f"{path} is not a result that this version reads", why="\n".join(faults[:5])
-        ) from error
-
-
-def _json(path: Path, sha256: str | None = None) -> dict[str, Any]:
-    """The object in a file; NaN and infinities, which JSON has not, are None."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"no file {path}") from error
-    if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
-        raise IntegrityError(
-            f"{path} is not what the sweep recorded", why="its SHA-256 differs", hint="sweep again"
-        )
-    try:
-        data = json.loads(raw, parse_constant=lambda _: None, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON", why=str(error)) from error
-    if not isinstance(data, dict):
-        raise InputError(f"{path} is not a JSON object")
-    return data
-
-
-def _finite(text: str) -> float | None:
-    value = float(text)
-    return value if isfinite(value) else None

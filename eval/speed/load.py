@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 
 import httpx2
@@ -39,10 +40,13 @@ class Outcome:
         """TTFT of each: first token minus the moment of sending."""
         return [answer.arrivals[0] - answer.sent for answer in self.complete]
 
-    def gaps(self) -> list[float]:
-        """ITL: seconds between one piece and the next, of all answers together."""
-        pairs = [zip(a.arrivals, a.arrivals[1:], strict=False) for a in self.complete]
-        return [after - before for pair in pairs for before, after in pair]
+    def whole_seconds(self) -> list[float]:
+        """Seconds of each from the moment of sending to its last piece."""
+        return [answer.arrivals[-1] - answer.sent for answer in self.complete]
+
+    def gaps(self) -> list[list[float]]:
+        """ITL: seconds between one piece and the next, a list for each answer."""
+        return [[b - a for a, b in pairwise(answer.arrivals)] for answer in self.complete]
 
     def seconds_per_later_token(self) -> list[float]:
         """TPOT of each: time after the first token over the tokens after the first."""

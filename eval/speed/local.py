@@ -13,7 +13,7 @@ from quantkit.eval.results import LocalSpeed, Memory
 from quantkit.eval.speed.linear import Load
 from quantkit.eval.speed.measure import Cell, Effort, Run, Timings, measure_cell
 from quantkit.eval.speed.runtime import Runtime, load_runtime
-from quantkit.eval.speed.statistics import median, median_interval, percentile, ratio_interval
+from quantkit.eval.speed.statistics import latency_figures, median, median_interval, ratio_interval
 from quantkit.model.open import context_length, open_model
 
 CELLS = (Cell(1, 512), Cell(1, 2048), Cell(4, 512))
@@ -83,7 +83,13 @@ def fitting_cells(cells: Sequence[Cell], context: int) -> tuple[Cell, ...]:
 def speed_of(runtime: Runtime, timings: Timings, reference: Timings | None = None) -> LocalSpeed:
     """Medians of the repeats with 95 % intervals, and their ratios to the reference's."""
     cell = timings.cell
-    gaps = [1000 * step for steps in timings.steps for step in steps]
+    first, gaps = [[seconds] for seconds in timings.prefill], timings.steps
+    latencies = {
+        "ttft_p50": (first, 0.5),
+        "itl_p50": (gaps, 0.5),
+        "itl_p95": (gaps, 0.95),
+        "itl_p99": (gaps, 0.99),
+    }
     prefill, decode = timings.prefill_rates, timings.decode_rates
     speed = LocalSpeed(
         batch=cell.batch,
@@ -95,10 +101,7 @@ def speed_of(runtime: Runtime, timings: Timings, reference: Timings | None = Non
         prefill_ci95=median_interval(prefill),
         decode_tokens_per_s=median(decode),
         decode_ci95=median_interval(decode),
-        ttft_p50_ms=1000 * median(timings.prefill),
-        itl_p50_ms=median(gaps),
-        itl_p95_ms=percentile(gaps, 0.95),
-        itl_p99_ms=percentile(gaps, 0.99),
+        **latency_figures(latencies),
     )
     if reference is None:
         return speed

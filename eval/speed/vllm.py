@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.results import EngineSpeed
 from quantkit.eval.speed.load import Outcome, closed_loop
-from quantkit.eval.speed.statistics import median, percentile
+from quantkit.eval.speed.statistics import latency_figures, rate_interval
 from quantkit.model.open import context_length, open_model
 
 PYTHON = "QUANTKIT_ENGINE_PYTHON_VLLM"
@@ -42,13 +42,15 @@ DEFAULTS = {
 class Workload:
     """Requests of `input_tokens` random ids each, so that none shares a prefix with another.
 
-    At each concurrency, every user sends `rounds` of them after one that is not counted.
+    At each concurrency, every user sends `rounds` of them after one that is not counted; `at_least`
+    so many are counted in all, for an interval.
     """
 
     input_tokens: int = 512
     output_tokens: int = 128
     concurrencies: tuple[int, ...] = (1, 4, 16)
     rounds: int = 4
+    at_least: int = 16
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ def measure_vllm(
             report(Progress("vllm", done, steps, f"{users} requests at a time"))
             loop = {"concurrency": users, "output_tokens": output}
             closed_loop(server.url, prompts(users), **loop)
-            outcome = closed_loop(server.url, prompts(users * workload.rounds), **loop)
+            count = max(workload.at_least, users * workload.rounds)
+            outcome = closed_loop(server.url, prompts(count), **loop)
             found.append(_figures(server, users, whole - output, output, outcome))
     return found
 
@@ -215,12 +218,19 @@ def _kernels(log: str) -> str:
 def _figures(
     server: Server, users: int, input_tokens: int, output_tokens: int, outcome: Outcome
 ) -> EngineSpeed:
-    first, gaps = outcome.first_token_seconds(), outcome.gaps()
-    later = outcome.seconds_per_later_token()
-
-    def milliseconds(values: Sequence[float], fraction: float) -> float | None:
-        return 1000 * percentile(values, fraction) if values else None
-
+    complete = outcome.complete
+    first = [[seconds] for seconds in outcome.first_token_seconds()]
+    later = [[seconds] for seconds in outcome.seconds_per_later_token()]
+    gaps = outcome.gaps()
+    latencies = {
+        "ttft_p50": (first, 0.5),
+        "ttft_p99": (first, 0.99),
+        "itl_p50": (gaps, 0.5),
+        "itl_p99": (gaps, 0.99),
+        "tpot_excl_first_p50": (later, 0.5),
+    }
+    rate = sum(answer.tokens for answer in complete) / outcome.seconds
+    busy = outcome.whole_seconds()
     return EngineSpeed(
         engine="vllm",
         version=server.version,
@@ -230,10 +240,8 @@ def _figures(
         failed_requests=len(outcome.answers) - len(outcome.complete),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        output_tokens_per_s=sum(a.tokens for a in outcome.complete) / outcome.seconds,
-        ttft_p50_ms=milliseconds(first, 0.5),
-        ttft_p99_ms=milliseconds(first, 0.99),
-        itl_p50_ms=milliseconds(gaps, 0.5),
-        itl_p99_ms=milliseconds(gaps, 0.99),
-        tpot_excl_first_p50_ms=1000 * median(later) if later else None,
+        output_tokens_per_s=rate,
+        # users are never idle, so the rate is as uncertain as the mean time of a request
+        output_ci95=rate_interval(busy, rate * sum(busy) / len(busy)) if busy else None,
+        **latency_figures(latencies),
     )

@@ -92,7 +92,7 @@ def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise _fault(shard, f"the entry of `{name}` is not dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not _naturals(shape) or len(shape) > MAX_DIMS or any(dim > MAX_DIM for dim in shape):
+    if not _naturals(shape) or len(shape) > MAX_DIMS or max(shape, default=0) > MAX_DIM:
         raise _fault(shard, f"`{name}` has the shape {str(shape)[:80]}")
     if not _naturals(offsets) or len(offsets) != 2:
         raise _fault(shard, f"`{name}` has the offsets {str(offsets)[:80]}")
@@ -111,7 +111,12 @@ def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
 
 
 def _naturals(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    if type(value) is not list:
+        return False
+    for item in value:  # noqa: SIM110 - twice as fast as all(), and there are 184,000 in some models
+        if type(item) is not int or item < 0:
+            return False
+    return True
 
 
 def _check_layout(tensors: dict[str, TensorInfo], shard: str, begin: int, size: int) -> None:

@@ -125,10 +125,10 @@ def read_weight_map(folder: Path) -> dict[str, str]:
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"`{folder / INDEX}` has no `weight_map`", hint="fetch the file again")
-    for shard in weight_map.values():
+    for shard in sorted(set(map(str, weight_map.values()))):  # what is no string, is no name either
         if not _is_shard_name(shard):
             raise InputError(
-                f"`{folder / INDEX}` names {str(shard)[:80]!r} as a shard",
+                f"`{folder / INDEX}` names {shard[:80]!r} as a shard",
                 why="a shard is a `*.safetensors` file in the same folder",
             )
     if single and SINGLE not in weight_map.values():
@@ -178,8 +178,8 @@ def _no_weights(folder: Path) -> RefusedError | InputError:
     )
 
 
-def _is_shard_name(shard: Any) -> bool:
-    plain = isinstance(shard, str) and shard.endswith(".safetensors") and not shard.startswith(".")
+def _is_shard_name(shard: str) -> bool:
+    plain = shard.endswith(".safetensors") and not shard.startswith(".")
     return plain and shard.isprintable() and not set(shard) & set('/\\:*?"<>|')
 
 

@@ -5,6 +5,7 @@ The headers are what the safetensors library writes for the same tensors, byte f
 
 import json
 import math
+import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from quantkit.checkpoint.header import DTYPE_BYTES
 from quantkit.checkpoint.reader import SINGLE
+from quantkit.core.format import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +61,29 @@ class Shard:
     def nbytes(self) -> int:
         """Size of the whole file in bytes."""
         return len(self.head) + sum(spec.nbytes for spec in self.specs)
+
+
+def artifact_specs(source: Layout, quantized: Mapping[str, Layout]) -> list[TensorSpec]:
+    """Every tensor of an artifact, in an order that does not depend on the source's shards.
+
+    `source` has the tensors of the original by name, `quantized` what takes the place of a weight.
+    """
+    planned: list[TensorSpec] = []
+    for name in sorted(source, key=_natural):
+        new = quantized.get(name)
+        parts = {name: source[name]} if new is None else {stem(name) + s: new[s] for s in new}
+        planned += [TensorSpec(part, *stored) for part, stored in parts.items()]
+    return planned
+
+
+def stem(weight: str) -> str:
+    """What the tensors that replace `weight` begin with."""
+    return weight.removesuffix("weight")
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts `layers.9` before `layers.10`."""
+    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", name)]
 
 
 def plan_shards(specs: Iterable[TensorSpec], max_shard_size: int) -> tuple[Shard, ...]:

@@ -65,17 +65,11 @@ def _finite(text: str) -> float:
 
 def _check_depth(value: Any) -> None:
     level, depth = [value], 0
-    while level:
+    while level := [node for node in level if isinstance(node, dict | list)]:
         depth += 1
-        if depth > MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             raise ValueError(f"nests deeper than {MAX_DEPTH} levels")
-        level = [child for node in level for child in _children(node)]
-
-
-def _children(node: Any) -> Any:
-    if isinstance(node, dict):
-        return node.values()
-    return node if isinstance(node, list) else ()
+        level = [c for node in level for c in (node.values() if type(node) is dict else node)]
 
 
 def _check_surrogates(value: Any) -> None:

@@ -7,11 +7,19 @@ from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 
 
+def no_fault(*_: object) -> None:
+    """No fault at all."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """One inference engine.
 
     refuses(format, scheme, linear): a sentence saying why the engine does not load it, or None.
+    refuses_slice(format, scheme, whole, slice): the same of what one of several tensor-parallel
+        ranks holds of a linear, or of linears that the engine makes one of.
+    refuses_gpu(format, scheme, capability): the same of a GPU; `capability` is CUDA's ("8.9"), or
+        the name of another maker's architecture.
     `versions` are those that the rules were checked against.
     """
 
@@ -19,3 +27,5 @@ class Engine:
     summary: str
     versions: str
     refuses: Callable[[str, Scheme, LinearFacts], str | None]
+    refuses_slice: Callable[[str, Scheme, LinearFacts, LinearFacts], str | None] = no_fault
+    refuses_gpu: Callable[[str, Scheme, str], str | None] = no_fault

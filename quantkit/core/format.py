@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from quantkit.grid.qtensor import QTensor
 
+Layout = dict[str, tuple[str, tuple[int, ...]]]
+"""The tensors of one linear: suffix -> dtype as safetensors names it, and shape."""
+STORED = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+"""Dtypes of models and scales as safetensors names them."""
 REGEX_SECONDS = 1.0
 """For one name; patterns of strangers may need longer than anybody lives."""
 
@@ -93,10 +97,11 @@ class Format:
 
     encode(qtensor, dtype): suffix -> tensor, e.g. {"qweight": ...}; stored as `<linear>.<suffix>`.
         `dtype` is the model's own ("bfloat16", ...), for formats that state what engines dequantize
-        to. Works on the meta device too: shapes and dtypes never depend on values.
+        to. Shapes and dtypes never depend on values.
     decode(tensors, scheme, facts): the QTensor back, bit for bit. InputError where a tensor is not
         what the format says, RefusedError where a QTensor cannot hold it (act-order's g_idx).
-    suffixes(scheme): exactly the suffixes that encode gives, `weight` where that is replaced.
+    layout(scheme, linear, dtype): exactly what encode gives for such a linear, without torch;
+        `weight` is among its suffixes where that is replaced.
     config(model): the `quantization_config` block of config.json.
     parse(config, name): the Scheme of linear `name` under such a block, also other tools'; None
         if it is dense.
@@ -108,7 +113,7 @@ class Format:
     quant_method: str
     encode: Callable[[QTensor, str], dict[str, torch.Tensor]]
     decode: Callable[[Mapping[str, torch.Tensor], Scheme, LinearFacts], QTensor]
-    suffixes: Callable[[Scheme], tuple[str, ...]]
+    layout: Callable[[Scheme, LinearFacts, str], Layout]
     config: Callable[[ModelFacts], dict[str, Any]]
     parse: Callable[[Mapping[str, Any], str], Scheme | None]
     check: Callable[[Scheme, LinearFacts], str | None]

@@ -7,6 +7,8 @@ GridName = Literal["int", "nf4"]
 Activation = Literal["int8-token"]
 
 GROUP_SIZES = (128, 64, 32)
+NESTED_SIZE = 256
+"""Scales of NF4 that share one fp32 scale of their own under double quantization."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,18 @@ class Scheme:
     def groups(self, in_features: int) -> int:
         """Number of scales along one row of `in_features` inputs (integer grids)."""
         return 1 if self.group_size is None else in_features // self.group_size
+
+    def scale_dtype(self, model: str) -> str:
+        """The dtype in which a format stores scales: that of the `model` if it has 16 bits.
+
+        Engines cast weight-only scales to the serving dtype, and keep those of W8A8 and NF4 in
+        fp32.
+        """
+        if self.activation is not None or self.grid == "nf4":
+            return "float32"
+        return model if model in ("bfloat16", "float16") else "float16"
+
+
+def word_count(size: int, bits: int) -> int:
+    """Number of 32-bit words that `size` codes fill, the last one perhaps in part."""
+    return -(-size * bits // 32)

@@ -5,6 +5,8 @@ from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
+MARLIN_OUTPUTS, MARLIN_INPUTS = 64, 128
+MARLIN_CAPABILITY = (8, 0)
 
 
 def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
@@ -21,9 +23,43 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     return None
 
 
+def refuses_slice(
+    output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts
+) -> str | None:
+    """Why SGLang would not load a rank's slice: Marlin's tiles, which it does not pad."""
+    if part == whole or scheme.grid == "nf4" or scheme.activation:
+        return None
+    outputs, inputs, group = part.out_features, part.in_features, scheme.group_size
+    if group and inputs % group:
+        return f"{inputs} inputs a rank are no whole number of groups of {group}"
+    if output == "awq":
+        return None  # it falls back to AWQ's own kernel
+    if outputs % MARLIN_OUTPUTS or inputs % MARLIN_INPUTS:
+        return (
+            f"a rank's {outputs} x {inputs} is no multiple of Marlin's tile, "
+            f"{MARLIN_OUTPUTS} x {MARLIN_INPUTS}"
+        )
+    return None
+
+
+def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
+    """Why SGLang has no kernel for a GPU."""
+    if capability == "metal":
+        return "SGLang does not run on Apple's GPUs"
+    if not capability[:1].isdigit() or scheme.grid == "nf4":
+        return None
+    least = (7, 5) if scheme.activation else MARLIN_CAPABILITY
+    if tuple(int(part) for part in capability.split(".")) < least:
+        kernel = "INT8 W8A8" if scheme.activation else "Marlin"
+        return f"SGLang's {kernel} begins at compute capability {least[0]}.{least[1]}"
+    return None
+
+
 ENGINE = Engine(
     name="sglang",
     summary="SGLang",
     versions="SGLang 0.5.23 (read)",
     refuses=refuses,
+    refuses_slice=refuses_slice,
+    refuses_gpu=refuses_gpu,
 )

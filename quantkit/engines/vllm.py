@@ -9,6 +9,8 @@ from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
+MARLIN_CAPABILITY = (7, 5)
+BLACKWELL = (10, 0)
 
 
 def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
@@ -32,9 +34,47 @@ def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
     return None
 
 
+def refuses_slice(
+    output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts
+) -> str | None:
+    """Why vLLM would not load a rank's slice of a linear.
+
+    A group must not lie on two ranks. Shapes that Marlin's tiles do not divide are padded (since
+    0.32: `marlin_padded_nk`), but what is packed into one 32-bit word stays together.
+    """
+    if part == whole or scheme.grid == "nf4":
+        return None
+    inputs, group = part.in_features, scheme.group_size
+    if group and inputs % group:
+        return f"{inputs} inputs a rank are no whole number of groups of {group}"
+    packed, along = (part.out_features, "outputs") if output == "awq" else (inputs, "inputs")
+    if scheme.activation is None and packed * scheme.bits % 32:
+        return f"{packed} {along} a rank of {scheme.bits} bits fill no whole 32-bit words"
+    return None
+
+
+def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
+    """Why vLLM has no kernel for a GPU (its kernels' get_min_capability; issue 54311 for SM100)."""
+    if capability == "metal":
+        return "vLLM does not run on Apple's GPUs"
+    if not capability[:1].isdigit():
+        return None
+    number = tuple(int(part) for part in capability.split("."))
+    if number < MARLIN_CAPABILITY:
+        return f"vLLM's kernels for quantized weights begin at compute capability 7.5, not {capability}"
+    if scheme.activation == "int8-token" and number >= BLACKWELL:
+        return (
+            "vLLM's INT8 W8A8 stops with an error on Blackwell "
+            f"(compute capability {capability}); try: --recipe w8a16"
+        )
+    return None
+
+
 ENGINE = Engine(
     name="vllm",
     summary="vLLM",
     versions="vLLM 0.32 (CPU build, run), 0.33 (read)",
     refuses=refuses,
+    refuses_slice=refuses_slice,
+    refuses_gpu=refuses_gpu,
 )

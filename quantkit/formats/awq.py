@@ -1,13 +1,15 @@
 """AWQ's checkpoint layout, GEMM packing (AutoAWQ), 4 bits."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import (
+    STORED,
     Format,
+    Layout,
     LinearFacts,
     ModelFacts,
     parser,
@@ -15,8 +17,11 @@ from quantkit.core.format import (
     stored_tensor,
 )
 from quantkit.core.scheme import Scheme
-from quantkit.grid.packing import pack_awq, unpack_awq
-from quantkit.grid.qtensor import QTensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.qtensor import QTensor
 
 BITS = 4
 SYMMETRIC_ZERO = 8
@@ -24,6 +29,10 @@ SYMMETRIC_ZERO = 8
 
 def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]:
     """`qweight` and `qzeros` packed along the outputs in AWQ's order; a symmetric zero is 8."""
+    import torch
+
+    from quantkit.grid.packing import pack_awq
+
     zeros = qtensor.zeros
     if zeros is None:
         zeros = torch.full_like(qtensor.scales, SYMMETRIC_ZERO, dtype=torch.uint8)
@@ -36,12 +45,14 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
 
 def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
     """The QTensor of `linear`; the config block does not tell a symmetric scheme, `scheme` does."""
-    outputs, inputs = linear.out_features, linear.in_features
-    groups = scheme.groups(inputs)
-    qweight = stored_tensor(tensors, linear, "qweight", "int32", (inputs, outputs // 8))
-    qzeros = stored_tensor(tensors, linear, "qzeros", "int32", (groups, outputs // 8))
+    from quantkit.grid.packing import unpack_awq
+    from quantkit.grid.qtensor import QTensor
+
+    shapes = {suffix: shape for suffix, (_, shape) in layout(scheme, linear, "").items()}
+    qweight = stored_tensor(tensors, linear, "qweight", "int32", shapes["qweight"])
+    qzeros = stored_tensor(tensors, linear, "qzeros", "int32", shapes["qzeros"])
     floats = "float16 bfloat16 float32"
-    scales = stored_tensor(tensors, linear, "scales", floats, (groups, outputs))
+    scales = stored_tensor(tensors, linear, "scales", floats, shapes["scales"])
     zeros = unpack_awq(qzeros)
     if scheme.symmetric and bool((zeros != SYMMETRIC_ZERO).any()):
         raise InputError(f"`{linear.name}.qzeros` is not {SYMMETRIC_ZERO} throughout")
@@ -49,9 +60,15 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     return QTensor(unpack_awq(qweight), scales.T.contiguous(), kept, scheme)
 
 
-def suffixes(_scheme: Scheme) -> tuple[str, ...]:
+def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
     """The three tensors of each linear."""
-    return "qweight", "qzeros", "scales"
+    outputs, inputs = linear.out_features, linear.in_features
+    groups = scheme.groups(inputs)
+    return {
+        "qweight": ("I32", (inputs, outputs // 8)),
+        "qzeros": ("I32", (groups, outputs // 8)),
+        "scales": (STORED[scheme.scale_dtype(dtype)], (groups, outputs)),
+    }
 
 
 def config(model: ModelFacts) -> dict[str, Any]:
@@ -121,7 +138,7 @@ FORMAT = Format(
     quant_method="awq",
     encode=encode,
     decode=decode,
-    suffixes=suffixes,
+    layout=layout,
     config=config,
     parse=parse,
     check=check,

@@ -1,35 +1,42 @@
 """bitsandbytes' 4-bit checkpoint layout, NF4 (QLoRA, arXiv 2305.14314)."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts, parser, stored_tensor
-from quantkit.core.scheme import Scheme
-from quantkit.grid.dynamic8 import NESTED_SIZE, dynamic_book, nested_scales
-from quantkit.grid.normal4 import NF4
-from quantkit.grid.packing import pack_nibbles, unpack_nibbles
-from quantkit.grid.qtensor import DoubleQuant, QTensor
+from quantkit.core.format import Format, Layout, LinearFacts, ModelFacts, parser, stored_tensor
+from quantkit.core.scheme import NESTED_SIZE, Scheme
+
+if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.qtensor import QTensor
 
 STATE = "weight.quant_state.bitsandbytes__nf4"
-PLAIN = ("weight", "weight.absmax", "weight.quant_map", STATE)
-NESTED = ("weight.nested_absmax", "weight.nested_quant_map")
 LONGEST_STATE = 4096
 LONGEST_FLOAT = 24
 
 
 def encode(qtensor: QTensor, dtype: str = "float32") -> dict[str, torch.Tensor]:
     """Two codes a byte, the first in the high nibble, and bitsandbytes' quant state."""
-    device, nested = qtensor.codes.device, qtensor.nested
+    import torch
+
+    from quantkit.grid.dynamic8 import dynamic_book
+    from quantkit.grid.normal4 import NF4
+    from quantkit.grid.packing import pack_nibbles
+
+    device, nested, shape = qtensor.codes.device, qtensor.nested, tuple(qtensor.codes.shape)
+    offset = 0.0 if nested is None else nested.offset.item()
+    state = _state(qtensor.scheme, shape, dtype, offset)
     out = {
         "weight": pack_nibbles(qtensor.codes, high_first=True)[:, None],
         "weight.absmax": qtensor.scales if nested is None else nested.codes,
         "weight.quant_map": NF4.to(device),
-        STATE: _state(qtensor, dtype),
+        STATE: torch.tensor(list(state), dtype=torch.uint8, device=device),
     }
     if nested is not None:
         out |= {
@@ -41,6 +48,13 @@ def encode(qtensor: QTensor, dtype: str = "float32") -> dict[str, torch.Tensor]:
 
 def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
     """The QTensor of `linear`; its block size stands with the tensor, not in the config."""
+    import torch
+
+    from quantkit.grid.dynamic8 import dynamic_book, nested_scales
+    from quantkit.grid.normal4 import NF4
+    from quantkit.grid.packing import unpack_nibbles
+    from quantkit.grid.qtensor import DoubleQuant, QTensor
+
     shape = (linear.out_features, linear.in_features)
     size = shape[0] * shape[1]
     state = _read_state(tensors, linear, shape)
@@ -66,9 +80,21 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     return QTensor(codes, scales, None, found, nested)
 
 
-def suffixes(scheme: Scheme) -> tuple[str, ...]:
+def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
     """Tensors of each linear: the packed codes stand under the weight's own name."""
-    return PLAIN + NESTED if scheme.double_quant else PLAIN
+    shape = (linear.out_features, linear.in_features)
+    size = shape[0] * shape[1]
+    blocks = -(-size // (scheme.group_size or size))
+    found: Layout = {
+        "weight": ("U8", (-(-size // 2), 1)),
+        "weight.absmax": ("U8" if scheme.double_quant else "F32", (blocks,)),
+        "weight.quant_map": ("F32", (16,)),
+        STATE: ("U8", (len(_state(scheme, shape, dtype, 0.0)),)),
+    }
+    if scheme.double_quant:
+        found["weight.nested_absmax"] = ("F32", (-(-blocks // NESTED_SIZE),))
+        found["weight.nested_quant_map"] = ("F32", (256,))
+    return found
 
 
 def config(model: ModelFacts) -> dict[str, Any]:
@@ -123,31 +149,28 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     return None
 
 
-def _state(qtensor: QTensor, dtype: str) -> torch.Tensor:
-    """JSON as bytes, as bitsandbytes reads it.
+def _state(scheme: Scheme, shape: tuple[int, ...], dtype: str, offset: float) -> bytes:
+    """JSON as bitsandbytes reads it.
 
     Trailing blanks give every linear's the same length, so that a file can be laid out before
     the offsets are known.
     """
     state: dict[str, Any] = {
         "quant_type": "nf4",
-        "blocksize": qtensor.scheme.group_size,
+        "blocksize": scheme.group_size,
         "dtype": dtype,
-        "shape": list(qtensor.codes.shape),
+        "shape": list(shape),
     }
     blanks = 0
-    if qtensor.nested is not None:
-        offset = qtensor.nested.offset
-        value = 0.0 if offset.is_meta else offset.item()
+    if scheme.double_quant:
         state |= {
             "nested_blocksize": NESTED_SIZE,
             "nested_dtype": "float32",
-            "nested_offset": value,
+            "nested_offset": offset,
         }
-        blanks = LONGEST_FLOAT - len(repr(value))
+        blanks = LONGEST_FLOAT - len(repr(offset))
     # A flat dict of strings, numbers and a list is JSON but for the quotes.
-    text = str(state).replace("'", '"') + " " * blanks
-    return torch.tensor(list(text.encode()), dtype=torch.uint8, device=qtensor.codes.device)
+    return (str(state).replace("'", '"') + " " * blanks).encode()
 
 
 def _read_state(
@@ -173,6 +196,8 @@ def _read_state(
 
 
 def _same_book(found: torch.Tensor, known: torch.Tensor, linear: LinearFacts) -> None:
+    import torch
+
     if not torch.equal(found, known.to(found.device)):
         raise RefusedError(f"`{linear.name}` has a code book that is not bitsandbytes'")
 
@@ -183,7 +208,7 @@ FORMAT = Format(
     quant_method="bitsandbytes",
     encode=encode,
     decode=decode,
-    suffixes=suffixes,
+    layout=layout,
     config=config,
     parse=parse,
     check=check,

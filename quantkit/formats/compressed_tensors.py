@@ -1,22 +1,27 @@
 """compressed-tensors' integer layouts (llm-compressor, vLLM): packed weights, and W8A8."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import (
+    STORED,
     Format,
+    Layout,
     LinearFacts,
     ModelFacts,
     parser,
     regex_covers,
     stored_tensor,
 )
-from quantkit.core.scheme import Scheme
-from quantkit.grid.packing import pack, unpack, word_count
-from quantkit.grid.qtensor import QTensor
+from quantkit.core.scheme import Scheme, word_count
+
+if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.qtensor import QTensor
 
 NAME = "compressed-tensors"
 PACKED, PLAIN = "pack-quantized", "int-quantized"
@@ -29,6 +34,10 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
 
     3 bits so since compressed-tensors 0.18; before, a word held ten codes and two empty bits.
     """
+    import torch
+
+    from quantkit.grid.packing import pack
+
     codes, bits, zeros = qtensor.codes, qtensor.scheme.bits, qtensor.zeros
     if qtensor.scheme.activation:
         return {"weight": (codes ^ 128).view(torch.int8), "weight_scale": qtensor.scales}
@@ -44,11 +53,16 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
 
 def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
     """The QTensor of `linear`."""
+    import torch
+
+    from quantkit.grid.packing import unpack
+    from quantkit.grid.qtensor import QTensor
+
     outputs, inputs = linear.out_features, linear.in_features
-    groups = scheme.groups(inputs)
-    scales = stored_tensor(tensors, linear, "weight_scale", FLOATS, (outputs, groups))
+    shapes = {suffix: shape for suffix, (_, shape) in layout(scheme, linear, "").items()}
+    scales = stored_tensor(tensors, linear, "weight_scale", FLOATS, shapes["weight_scale"])
     if scheme.activation:
-        weight = stored_tensor(tensors, linear, "weight", "int8", (outputs, inputs))
+        weight = stored_tensor(tensors, linear, "weight", "int8", shapes["weight"])
         return QTensor(weight.view(torch.uint8) ^ 128, scales, None, scheme)
     if "weight_g_idx" in tensors:
         raise RefusedError(
@@ -58,22 +72,30 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     stated = stored_tensor(tensors, linear, "weight_shape", "int64 int32", (2,))
     if stated.tolist() != [outputs, inputs]:
         raise InputError(f"`{linear.name}.weight_shape` is {stated.tolist()}, not the weight's")
-    shape = (outputs, word_count(inputs, scheme.bits))
-    packed = stored_tensor(tensors, linear, "weight_packed", "int32", shape)
+    packed = stored_tensor(tensors, linear, "weight_packed", "int32", shapes["weight_packed"])
     zeros = None
     if not scheme.symmetric:
-        shape = (word_count(outputs, scheme.bits), groups)
-        words = stored_tensor(tensors, linear, "weight_zero_point", "int32", shape)
+        name = "weight_zero_point"
+        words = stored_tensor(tensors, linear, name, "int32", shapes[name])
         zeros = unpack(words, scheme.bits, outputs, dim=0)
     return QTensor(unpack(packed, scheme.bits, inputs), scales, zeros, scheme)
 
 
-def suffixes(scheme: Scheme) -> tuple[str, ...]:
+def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
     """Tensors of each linear; W8A8 keeps the weight's own name."""
+    outputs, inputs, bits = linear.out_features, linear.in_features, scheme.bits
+    groups = scheme.groups(inputs)
+    scale = (STORED[scheme.scale_dtype(dtype)], (outputs, groups))
     if scheme.activation:
-        return "weight", "weight_scale"
-    packed = ("weight_packed", "weight_scale", "weight_shape")
-    return packed if scheme.symmetric else (*packed, "weight_zero_point")
+        return {"weight": ("I8", (outputs, inputs)), "weight_scale": scale}
+    found: Layout = {
+        "weight_packed": ("I32", (outputs, word_count(inputs, bits))),
+        "weight_scale": scale,
+        "weight_shape": ("I64", (2,)),
+    }
+    if not scheme.symmetric:
+        found["weight_zero_point"] = ("I32", (word_count(outputs, bits), groups))
+    return found
 
 
 def config(model: ModelFacts) -> dict[str, Any]:
@@ -200,7 +222,7 @@ FORMAT = Format(
     quant_method=NAME,
     encode=encode,
     decode=decode,
-    suffixes=suffixes,
+    layout=layout,
     config=config,
     parse=parse,
     check=check,

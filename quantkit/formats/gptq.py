@@ -1,15 +1,17 @@
 """GPTQ's checkpoint layout, version 1, symmetric (AutoGPTQ; read by nearly every engine)."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 import quantkit
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import (
+    STORED,
     Format,
+    Layout,
     LinearFacts,
     ModelFacts,
     parser,
@@ -17,10 +19,12 @@ from quantkit.core.format import (
     stored_tensor,
 )
 from quantkit.core.scheme import Scheme
-from quantkit.grid.packing import pack, unpack
-from quantkit.grid.qtensor import QTensor
 
-SUFFIXES = ("qweight", "qzeros", "scales", "g_idx")
+if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.qtensor import QTensor
+
 BITS = (2, 3, 4, 8)
 
 
@@ -31,6 +35,10 @@ def encode(
 
     `g_idx` is always sequential: vLLM drops it, while transformers needs it to be there.
     """
+    import torch
+
+    from quantkit.grid.packing import pack
+
     scheme, codes, scales = qtensor.scheme, qtensor.codes, qtensor.scales
     zeros = qtensor.zeros
     if zeros is None:
@@ -47,15 +55,20 @@ def decode(
     tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts, *, zero_offset: int
 ) -> QTensor:
     """The QTensor of `linear`, of other tools' files too where the groups are in order."""
+    import torch
+
+    from quantkit.grid.packing import unpack
+    from quantkit.grid.qtensor import QTensor
+
     outputs, inputs, bits = linear.out_features, linear.in_features, scheme.bits
-    groups = scheme.groups(inputs)
-    qweight = stored_tensor(tensors, linear, "qweight", "int32", (inputs * bits // 32, outputs))
-    qzeros = stored_tensor(tensors, linear, "qzeros", "int32", (groups, outputs * bits // 32))
+    shapes = {suffix: shape for suffix, (_, shape) in layout(scheme, linear, "").items()}
+    qweight = stored_tensor(tensors, linear, "qweight", "int32", shapes["qweight"])
+    qzeros = stored_tensor(tensors, linear, "qzeros", "int32", shapes["qzeros"])
     floats = "float16 bfloat16 float32"
-    scales = stored_tensor(tensors, linear, "scales", floats, (groups, outputs))
+    scales = stored_tensor(tensors, linear, "scales", floats, shapes["scales"])
     if "g_idx" in tensors:
-        g_idx = stored_tensor(tensors, linear, "g_idx", "int32", (inputs,))
-        if not torch.equal(g_idx, _sequential(inputs, groups, g_idx.device)):
+        g_idx = stored_tensor(tensors, linear, "g_idx", "int32", shapes["g_idx"])
+        if not torch.equal(g_idx, _sequential(inputs, len(scales), g_idx.device)):
             raise RefusedError(
                 f"`{linear.name}` was quantized with `desc_act`: its groups are not in order",
                 why="vLLM would load it without a word as something else",
@@ -77,9 +90,16 @@ def decode(
     return QTensor(codes, scales.T.contiguous(), None if scheme.symmetric else zeros, scheme)
 
 
-def suffixes(_scheme: Scheme) -> tuple[str, ...]:
+def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
     """The four tensors of each linear."""
-    return SUFFIXES
+    outputs, inputs, bits = linear.out_features, linear.in_features, scheme.bits
+    groups = scheme.groups(inputs)
+    return {
+        "qweight": ("I32", (inputs * bits // 32, outputs)),
+        "qzeros": ("I32", (groups, outputs * bits // 32)),
+        "scales": (STORED[scheme.scale_dtype(dtype)], (groups, outputs)),
+        "g_idx": ("I32", (inputs,)),
+    }
 
 
 def config(model: ModelFacts, layout: str) -> dict[str, Any]:
@@ -168,6 +188,8 @@ def _check(scheme: Scheme, linear: LinearFacts) -> str | None:
 
 
 def _sequential(inputs: int, groups: int, device: torch.device) -> torch.Tensor:
+    import torch
+
     return torch.arange(inputs, dtype=torch.int32, device=device) // (inputs // groups)
 
 
@@ -190,7 +212,7 @@ FORMAT = Format(
     quant_method="gptq",
     encode=partial(encode, zero_offset=1),
     decode=partial(decode, zero_offset=1),
-    suffixes=suffixes,
+    layout=layout,
     config=lambda model: config(model, "gptq"),
     parse=parse,
     check=_check,

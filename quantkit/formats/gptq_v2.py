@@ -13,7 +13,7 @@ FORMAT = Format(
     quant_method="gptq",
     encode=partial(gptq.encode, zero_offset=0),
     decode=partial(gptq.decode, zero_offset=0),
-    suffixes=gptq.suffixes,
+    layout=gptq.layout,
     config=lambda model: gptq.config(model, LAYOUT),
     parse=gptq.parse,
     check=lambda scheme, linear: gptq.fault(scheme, linear, LAYOUT),

@@ -4,10 +4,8 @@ from functools import cache
 
 import torch
 
+from quantkit.core.scheme import NESTED_SIZE
 from quantkit.grid.qtensor import DoubleQuant
-
-NESTED_SIZE = 256
-"""Scales that share one fp32 scale of their own."""
 
 
 @cache

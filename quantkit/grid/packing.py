@@ -8,6 +8,8 @@ from math import gcd
 
 import torch
 
+from quantkit.core.scheme import word_count
+
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -44,11 +46,6 @@ def unpack(words: torch.Tensor, bits: int, size: int, dim: int = -1) -> torch.Te
             piece |= stream[..., byte + 1 :: stride][..., :count] << (8 - shift)
         target.copy_(piece.bitwise_and_((1 << bits) - 1))
     return codes.movedim(-1, dim).contiguous()
-
-
-def word_count(size: int, bits: int) -> int:
-    """Number of 32-bit words that `size` codes fill, the last one perhaps in part."""
-    return -(-size * bits // 32)
 
 
 def pack_awq(codes: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
-from quantkit.model.skeleton import is_linear, persistent_buffers
+from quantkit.model.skeleton import is_linear, linear_facts, persistent_buffers
 
 if TYPE_CHECKING:
     from quantkit.model.open import OpenModel
@@ -54,7 +54,8 @@ def _wanted(model: OpenModel) -> Iterator[tuple[str, tuple[int, ...] | None]]:
             if scheme is None or model.format is None:
                 yield name, shape
                 continue
-            for suffix in model.format.suffixes(scheme):
+            facts = linear_facts(path, module)
+            for suffix in model.format.layout(scheme, facts, model.dtype_name):
                 yield f"{path}.{suffix}", None
 
 

@@ -86,7 +86,7 @@ class OpenModel:
         assert scheme is not None
         facts = linear_facts(linear, self.skeleton.model.get_submodule(linear))
         tensors = {}
-        for suffix in self.format.suffixes(scheme):
+        for suffix in self.format.layout(scheme, facts, self.dtype_name):
             name = self.source_name(f"{linear}.{suffix}")
             if name is None:
                 raise InputError(

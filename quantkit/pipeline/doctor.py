@@ -19,6 +19,8 @@ OPTIONAL = {
     "bitsandbytes": "loading nf4 in transformers",
     "compressed-tensors": "loading compressed-tensors in transformers",
     "vllm": "serving",
+    "lm-eval": "tasks",
+    "ray": "sweeps over several machines",
 }
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 GIGABYTE = 10**9

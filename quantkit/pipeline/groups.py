@@ -76,7 +76,7 @@ def solve_group(
     assert scheme is not None
     modules = [state.block.get_submodule(name) for name in group.names]
     weights = [matrix(module) for module in modules]
-    dtype = scale_dtype(scheme, state.model.source_dtype)
+    dtype = getattr(torch, scheme.scale_dtype(state.model.dtype_name))
     divided = None
     pair = _foldable(state, job, group)
     if stats is not None and pair is not None and job.method.rescale is not None:
@@ -110,16 +110,6 @@ def place(module: nn.Module, weight: torch.Tensor) -> None:
     """Let `module` compute with the (out_features, in_features) `weight`, rounded once."""
     data: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     data.copy_(weight.T if is_transposed(module) else weight)
-
-
-def scale_dtype(scheme: Scheme, source: torch.dtype) -> torch.dtype:
-    """The dtype in which a format stores scales: the model's own if it has 16 bits.
-
-    Engines cast weight-only scales to the serving dtype, and keep those of W8A8 and NF4 in fp32.
-    """
-    if scheme.activation is not None or scheme.grid == "nf4":
-        return torch.float32
-    return source if source in (torch.bfloat16, torch.float16) else torch.float16
 
 
 def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:

@@ -19,6 +19,7 @@ class PlannedTensor:
 
     `linear`: the module name of the linear whose weight this is, None for all else. Linears that
     engines fuse (q, k, v; gate, up) name each other, themselves included, in `fused`.
+    `buffer`: in the files, and no parameter (DeepSeek-V3's routing correction).
     """
 
     name: str
@@ -29,6 +30,7 @@ class PlannedTensor:
     split: Split = "replicated"
     linear: str | None = None
     fused: tuple[str, ...] = ()
+    buffer: bool = False
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,19 @@ def test_on_a_terminal_progress_is_one_line_that_a_result_wipes(
     assert "\n" not in err
 
 
+def test_the_time_left_is_that_of_the_steps_so_far(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 1.0, 10.0, 20.0, 30.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    console = Console()
+    for done in (0, 1, 2, 4):
+        console.report(Progress("speed", done, 8))
+    console.report(Progress("tasks", 4, 8))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["speed 0/8", "speed 2/8  30 s left", "speed 4/8  20 s left", "tasks 4/8"]
+
+
 def test_quiet_leaves_errors_and_results(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(quiet=True)
     console.report(Progress("quantize", 1, 1))

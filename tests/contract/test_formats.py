@@ -1,6 +1,8 @@
 """What every format of the registry owes its callers."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -11,9 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quantkit.checkpoint.tensors import DTYPE_NAMES
 from quantkit.core import registry
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts
+from quantkit.core.format import STORED, Format, LinearFacts, ModelFacts
 from quantkit.core.scheme import Scheme
 from quantkit.grid.qtensor import QTensor
 
@@ -28,6 +31,7 @@ SCHEMES = [
     Scheme("nf4", 4, 128),
 ]
 SHAPES = [(32, 128), (96, 256), (40, 128), (1, 128)]
+ODD_SHAPES = [(1, 32), (7, 64), (33, 96), (31, 33), (160, 224), (1000, 100), (5, 7)]
 SKIPPED = "model.layers.1.mlp.down_proj"
 LINEARS = [
     "model.layers.0.mlp.up_proj",
@@ -98,28 +102,47 @@ def test_decode_gives_back_what_encode_got(
         shape = (linear.out_features, linear.in_features)
         qtensor = random_qtensor(scheme, *shape, dtype=dtype)
         tensors = output.encode(qtensor, "bfloat16")
-        assert tuple(tensors) == output.suffixes(scheme)
+        assert tensors.keys() == output.layout(scheme, linear, "bfloat16").keys()
         assert all(tensor.is_contiguous() for tensor in tensors.values())
         found = output.decode(tensors, scheme, linear)
         assert_same(found, qtensor)
         assert torch.equal(found.dequantize(), qtensor.dequantize())
 
 
-def test_layout_is_known_before_the_numbers(
-    output: Format, random_qtensor: Callable[..., QTensor]
+@pytest.mark.parametrize("model", sorted(STORED))
+@pytest.mark.parametrize("offset", [0.0, -1.17549435e-38, 1 / 3])
+def test_layout_is_what_encode_gives(
+    output: Format, model: str, offset: float, random_qtensor: Callable[..., QTensor]
 ) -> None:
-    for scheme, linear in held(output):
-        real = random_qtensor(scheme, linear.out_features, linear.in_features)
-        nested = real.nested
-        if nested is not None:
-            parts = (nested.codes, nested.absmax, nested.offset)
-            nested = type(nested)(*(part.to("meta") for part in parts))
-        zeros = None if real.zeros is None else real.zeros.to("meta")
-        blank = QTensor(real.codes.to("meta"), real.scales.to("meta"), zeros, scheme, nested)
-        planned = output.encode(blank, "bfloat16")
-        for suffix, tensor in output.encode(real, "bfloat16").items():
-            assert planned[suffix].shape == tensor.shape
-            assert planned[suffix].dtype == tensor.dtype
+    seen = 0
+    for scheme, shape in product(SCHEMES, [*SHAPES, *ODD_SHAPES]):
+        linear = LinearFacts("x", *shape)
+        if output.check(scheme, linear) is not None:
+            continue
+        real = random_qtensor(scheme, *shape, dtype=getattr(torch, scheme.scale_dtype(model)))
+        if real.nested is not None:
+            real = replace(real, nested=replace(real.nested, offset=torch.tensor(offset)))
+        found = {
+            suffix: (DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
+            for suffix, tensor in output.encode(real, model).items()
+        }
+        assert output.layout(scheme, linear, model) == found
+        seen += shape in ODD_SHAPES
+    assert seen
+
+
+def test_files_are_laid_out_without_torch() -> None:
+    program = (
+        "import sys\n"
+        "from quantkit.core import registry\n"
+        "from quantkit.core.format import LinearFacts\n"
+        "from quantkit.core.scheme import Scheme\n"
+        "for name in registry.names('formats'):\n"
+        "    output = registry.load('formats', name, 'FORMAT')\n"
+        "    assert output.layout(Scheme(), LinearFacts('x', 128, 128), 'bfloat16')\n"
+        "assert not {'torch', 'numpy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_config_block_tells_each_linear_its_scheme(output: Format) -> None:

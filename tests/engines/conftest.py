@@ -16,8 +16,8 @@ from torch import nn
 
 from quantkit.core import registry
 from quantkit.core.format import Format, LinearFacts, ModelFacts
-from quantkit.core.scheme import Scheme
-from quantkit.grid.dynamic8 import NESTED_SIZE, dynamic_book, nested_scales
+from quantkit.core.scheme import NESTED_SIZE, Scheme
+from quantkit.grid.dynamic8 import dynamic_book, nested_scales
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import DoubleQuant, QTensor
 

@@ -28,15 +28,18 @@ def test_throughput_and_latency_at_each_concurrency(
 ) -> None:
     monkeypatch.setenv(PYTHON, engine_python("vllm"))
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    found = measure_vllm(w8a8, Workload(64, 16, concurrencies=(1, 4), rounds=2))
-    assert [(load.concurrency, load.requests) for load in found] == [(1, 2), (4, 8)]
+    found = measure_vllm(w8a8, Workload(64, 16, concurrencies=(1, 4), rounds=2, at_least=4))
+    assert [(load.concurrency, load.requests) for load in found] == [(1, 4), (4, 8)]
     for load in found:
         assert load.failed_requests == 0
         assert (load.input_tokens, load.output_tokens) == (64, 16)
-        assert load.output_tokens_per_s > 0
+        assert load.output_ci95 is not None
+        assert 0 < load.output_ci95[0] <= load.output_tokens_per_s <= load.output_ci95[1]
         assert load.ttft_p50_ms is not None
         assert load.ttft_p99_ms is not None
         assert load.ttft_p50_ms <= load.ttft_p99_ms
+        assert load.ttft_p50_ci95 is not None
+        assert load.ttft_p50_ci95[0] <= load.ttft_p50_ms <= load.ttft_p50_ci95[1]
         assert "Int8" in load.kernel
         assert load.version
     assert not _children()

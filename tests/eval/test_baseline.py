@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
-from quantkit.eval.baseline import against, read_baseline, regressions
+from quantkit.eval.baseline import against, regressions
 from quantkit.eval.gates import judge
+from quantkit.eval.result_file import read_result
 from quantkit.eval.results import (
     Divergence,
     Documents,
+    EngineSpeed,
     EvalResult,
     GateOutcome,
     LocalSpeed,
@@ -134,6 +136,28 @@ def test_ten_percent_slower_fails() -> None:
     assert "10.0% worse" in found.why
 
 
+def load(rate: float, **parts: Any) -> EvalResult:
+    """A result of an engine under four users; its rate is known to 1 %."""
+    cell: dict[str, Any] = {
+        "engine": "vllm",
+        "concurrency": 4,
+        "requests": 16,
+        "failed_requests": 0,
+        "input_tokens": 512,
+        "output_tokens": 128,
+        "output_tokens_per_s": rate,
+        "output_ci95": (0.99 * rate, 1.01 * rate),
+    }
+    return result(speed=Speed(engine=[EngineSpeed(**(cell | parts))]))
+
+
+def test_an_engine_that_serves_ten_percent_less_fails_and_an_equal_one_passes() -> None:
+    assert outcome(load(90.0), load(100.0), "speed.c4.output").status == "failed"
+    assert outcome(load(99.5), load(100.0), "speed.c4.output").status == "passed"
+    longer = outcome(load(90.0, input_tokens=64), load(100.0), "speed.c4.output")
+    assert (longer.status, "length of requests" in longer.why) == ("undecided", True)
+
+
 @pytest.mark.parametrize(
     ("new", "why"),
     [
@@ -222,10 +246,13 @@ def test_a_shift_of_either_sign_is_not_called_worse_unless_its_interval_says_so(
 def test_a_baseline_is_a_result_or_an_input_error(tmp_path: Path) -> None:
     good = tmp_path / "old.json"
     good.write_text(result().model_dump_json(by_alias=True))
-    assert read_baseline(good) == result()
-    for name, text in {"bad.json": "{", "other.json": '{"schema": "x"}'}.items():
+    assert read_result(good, EvalResult) == result()
+    for name, text, told in (
+        ("bad.json", "{", "is not JSON"),
+        ("other.json", '{"schema": "x"}', "no result of an evaluation"),
+    ):
         (tmp_path / name).write_text(text)
-        with pytest.raises(InputError, match="no result of an evaluation"):
-            read_baseline(tmp_path / name)
-    with pytest.raises(InputError, match="no baseline"):
-        read_baseline(tmp_path / "nowhere.json")
+        with pytest.raises(InputError, match=told):
+            read_result(tmp_path / name, EvalResult)
+    with pytest.raises(InputError, match="no result of an evaluation in"):
+        read_result(tmp_path / "nowhere.json", EvalResult)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from quantkit.core.errors import InputError, RefusedError, ResourceError
+from quantkit.eval.result_file import read_result
 from quantkit.eval.results import EVAL_FILE, SWEEP_FILE, EvalResult, Subject, SweepResult, SweepRun
 from quantkit.eval.runners import local
-from quantkit.eval.sweep import Job, Task, claimed, jobs_of, read_sweep, resumed, run_sweep
+from quantkit.eval.sweep import Job, Task, claimed, jobs_of, resumed, run_sweep
 from quantkit.recipes.loader import build_recipe
 
 NAMES = ("rtn", "gptq", "awq", "nf4")
@@ -83,7 +84,7 @@ def test_failures_are_recorded_and_passed_over(tmp_path: Path) -> None:
         swept = run_sweep(tmp_path, jobs(), fresh(jobs()), execute, local.run)
     assert states(swept) == {"rtn": "done", "gptq": "failed", "awq": "failed", "nf4": "done"}
     assert [run.why for run in swept.runs] == ["", "no: because", "ZeroDivisionError: oh", ""]
-    assert read_sweep(tmp_path / SWEEP_FILE) == swept
+    assert read_result(tmp_path / SWEEP_FILE, SweepResult) == swept
 
     again = resumed(tmp_path, fresh(jobs()))
     assert states(again) == {"rtn": "done", "gptq": "pending", "awq": "pending", "nf4": "done"}
@@ -120,7 +121,7 @@ def test_the_folder_is_claimed(tmp_path: Path) -> None:
         pass
     (tmp_path / "new" / SWEEP_FILE).write_text('{"runs": 3}')
     with pytest.raises(InputError, match="no journal of a sweep"):
-        read_sweep(tmp_path / "new" / SWEEP_FILE)
+        read_result(tmp_path / "new" / SWEEP_FILE, SweepResult)
 
 
 def ready(folder: Path) -> Callable[[Sequence[Task]], Iterator[SweepRun]]:

@@ -1,6 +1,7 @@
 import torch
 
-from quantkit.grid.dynamic8 import NESTED_SIZE, dynamic_book, nested_scales
+from quantkit.core.scheme import NESTED_SIZE
+from quantkit.grid.dynamic8 import dynamic_book, nested_scales
 from quantkit.grid.qtensor import DoubleQuant
 
 

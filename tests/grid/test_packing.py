@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quantkit.core.scheme import word_count
 from quantkit.grid.packing import (
     pack,
     pack_awq,
@@ -10,7 +11,6 @@ from quantkit.grid.packing import (
     unpack,
     unpack_awq,
     unpack_nibbles,
-    word_count,
 )
 
 

@@ -107,7 +107,11 @@ def test_fields_of_a_later_version_and_numbers_that_are_none_are_taken(
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("{", "is not JSON"), ("[]", "is not a JSON object"), ("{}", "artifact: Field required")],
+    [
+        ("{", "is not JSON"),
+        ("[]", "is no result of an evaluation"),
+        ("{}", "artifact: Field required"),
+    ],
 )
 def test_what_is_no_result_is_told_with_its_fault(tmp_path: Path, content: str, told: str) -> None:
     (tmp_path / "eval.json").write_text(content)
@@ -136,3 +140,13 @@ def test_an_invalid_result_stays_in_the_study_and_out_of_every_comparison(
     study = load_study([folder])
     assert study.builds[1].kl is None
     assert {pair for pair in study.differences if 1 in pair} == set()
+
+
+def test_a_result_may_be_named_by_its_file_and_a_folder_twice(
+    tmp_path: Path, generated: Any
+) -> None:
+    folder = generated.write_sweep(tmp_path, count=3)
+    alone = load_study([folder / "runs" / "r1" / "eval.json"])
+    assert alone.builds[0].result == load_study([folder / "runs" / "r1"]).builds[0].result
+    twice = load_study([folder, folder / "runs" / ".."])
+    assert [b.key for b in twice.builds] == [b.key for b in load_study([folder]).builds]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from quantkit.eval.result_file import read_result
 from quantkit.eval.results import EvalResult, Protocol
 from quantkit.eval.runners import ray as runner
-from quantkit.eval.sweep import Job, Task, jobs_of, read_eval
+from quantkit.eval.sweep import Job, Task, jobs_of
 from quantkit.recipes.loader import build_recipe
 
 COMMAND = Path(sys.executable).with_name("ray")
@@ -77,5 +78,5 @@ def test_runs_happen_in_the_clusters_processes_and_a_lost_one_is_told(tmp_path: 
     }
     assert "process was lost" in found["nf4"].why
     for key in ("rtn", "gptq"):
-        result = read_eval(tmp_path / str(found[key].eval))
+        result = read_result(tmp_path / str(found[key].eval), EvalResult)
         assert result.artifact.name != str(os.getpid())

@@ -67,6 +67,8 @@ def test_a_ratio_and_its_interval_are_of_the_same_run_and_slow_is_called_slow(
     assert speed.decode_tokens_per_s == 4
     assert (speed.prefill_ratio, speed.decode_ratio) == (0.5, 2)
     assert (speed.ttft_p50_ms, speed.itl_p50_ms) == (1000, 500)
+    assert list(speed.ttft_p50_ci95 or ()) == pytest.approx([1000, 1100])
+    assert list(speed.itl_p50_ci95 or ()) == [500, 500]
     (note,) = slower_than(speed, "bfloat16")
     assert "prefill of 2 x 40 tokens is slower than the original in bfloat16: 0.50 x" in note
 

@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from quantkit.eval.memory import measure_memory, parts_bytes, resident_bytes, stored_bytes
+from quantkit.eval.memory import (
+    measure_memory,
+    parts_bytes,
+    resident_bytes,
+    segments_of,
+    stored_bytes,
+)
 from quantkit.eval.speed.linear import Load
 from quantkit.eval.speed.local import measure_local
 from quantkit.eval.speed.measure import Cell, Effort
@@ -76,3 +82,35 @@ def test_an_artifact_is_measured_whole(
     assert found.memory.kv_bytes_per_token == 2 * 2 * 2 * 32 * 4
     assert [b["block"] for b in found.memory.blocks] == ["model.layers.0", "model.layers.1"]
     assert found.memory.parts_bytes["kv"] == 65 * found.memory.kv_bytes_per_token
+
+
+def segment(kind: str, total: int, allocated: tuple[int, ...]) -> dict[str, object]:
+    """A segment as torch.cuda.memory_snapshot() gives it, what is free at its end."""
+    blocks = [{"size": size, "state": "active_allocated"} for size in allocated]
+    if rest := total - sum(allocated):
+        blocks.append({"size": rest, "state": "inactive"})
+    used = sum(allocated)
+    return {
+        "segment_type": kind,
+        "total_size": total,
+        "allocated_size": used,
+        "requested_size": used - len(allocated),
+        "blocks": blocks,
+    }
+
+
+def test_a_snapshot_is_summed_up_by_kind_of_segment() -> None:
+    snapshot = [segment("large", 20, (5, 9)), segment("large", 30, ()), segment("small", 2, (2,))]
+    large, small = segments_of(snapshot)
+    assert (large.kind, large.segments, large.reserved_bytes) == ("large", 2, 50)
+    assert (large.allocated_bytes, large.requested_bytes) == (14, 12)
+    assert large.inactive_bytes == 6  # the second segment is free as a whole: no fragmentation
+    assert large.largest_free_bytes == 30
+    assert (small.inactive_bytes, small.largest_free_bytes) == (0, 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpus_own_snapshot_adds_up_to_what_its_allocator_reserved() -> None:
+    block = Hungry().cuda()
+    memory = measure_memory(block, [("a", block)], lambda: block(torch.zeros(1).cuda()))
+    assert sum(s.reserved_bytes for s in memory.snapshot) == torch.cuda.memory_reserved()

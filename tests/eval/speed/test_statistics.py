@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from quantkit.eval.speed.statistics import (
     is_settled,
+    latency_figures,
     median,
     median_interval,
     percentile,
+    percentile_interval,
+    rate_interval,
     ratio_interval,
 )
 
@@ -48,3 +51,30 @@ def test_a_steady_measurement_is_settled_and_a_short_or_noisy_one_is_not() -> No
     assert is_settled([1.0, 1.001, 0.999, 1.0, 1.002])
     assert not is_settled([1.0, 1.001, 0.999, 1.0])
     assert not is_settled([1.0, 1.5, 0.8, 1.2, 0.9])
+
+
+def test_values_that_belong_together_give_a_wider_interval_than_strangers() -> None:
+    rng = torch.Generator().manual_seed(0)
+    levels = torch.rand(16, 1, generator=rng)
+    together = (levels + 0.01 * torch.rand(16, 50, generator=rng)).tolist()
+    apart = [[value] for group in together for value in group]
+    (a, b), (c, d) = (percentile_interval(groups, 0.5) for groups in (together, apart))
+    assert b - a > 2 * (d - c)
+    pooled = [value for group in together for value in group]
+    assert a <= percentile(pooled, 0.5) <= b
+
+
+@given(TIMES, st.floats(0.1, 10))
+def test_a_rate_is_the_amount_over_the_mean_time(seconds: list[float], amount: float) -> None:
+    low, high = rate_interval(seconds, amount)
+    exact = amount * len(seconds) / sum(seconds)
+    assert low <= exact * (1 + 1e-9)
+    assert high >= exact * (1 - 1e-9)
+    assert amount / max(seconds) <= low * (1 + 1e-9)
+
+
+def test_latencies_are_milliseconds_and_nothing_where_nothing_was_timed() -> None:
+    found = latency_figures({"ttft_p50": ([[0.2], [0.2]], 0.5), "itl_p99": ([[], []], 0.99)})
+    assert found["ttft_p50_ms"] == pytest.approx(200)
+    assert found["ttft_p50_ci95"] == pytest.approx((200, 200))
+    assert found["itl_p99_ms"] is found["itl_p99_ci95"] is None

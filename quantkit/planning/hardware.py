@@ -1,0 +1,143 @@
+"""GPUs by name, by memory and bandwidth, or as this machine has them."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from quantkit.checkpoint.sizes import parse_size
+from quantkit.core.errors import InputError, RefusedError, ResourceError
+from quantkit.core.registry import did_you_mean
+
+RATES = ("bf16", "fp8", "int8", "fp4")
+_STATED = re.compile(r"(?P<memory>[\d.]+\s*[A-Za-z]+)(?:@(?P<bandwidth>[\d.]+\s*[A-Za-z]+)/s)?")
+_MAKERS = re.compile(r"nvidia|geforce|tesla|amd|instinct|apple|radeon")
+_QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,compute_cap")
+_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU: bytes that torch sees, bytes a second, and what is known beyond that.
+
+    `rates` are dense operations a second by number format; `pcie` is the link to the host, one
+    direction; `nvlink` both directions; `capability` is CUDA's, or AMD's architecture.
+    """
+
+    name: str
+    memory: int
+    bandwidth: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    capability: str | None = None
+    pcie: float | None = None
+    nvlink: float | None = None
+    source: str = "as stated"
+    estimated: tuple[str, ...] = ()
+    note: str = ""
+
+
+def find_gpu(text: str) -> Gpu:
+    """The GPU that `text` means: a name, `24GB@1008GB/s`, `24GB`, or `local`.
+
+    Raises:
+        InputError: no GPU of that name is known; the nearest is proposed.
+        RefusedError: `local` on a machine where nvidia-smi finds none.
+    """
+    if text.strip().lower() == "local":
+        return local_gpu()
+    if stated := _STATED.fullmatch(text.strip()):
+        bandwidth = stated["bandwidth"]
+        speed = float(parse_size(bandwidth)) if bandwidth else None
+        return Gpu(text.strip(), parse_size(stated["memory"]), speed)
+    keys = _keys()
+    if (key := _key(text)) in keys:
+        return keys[key]
+    raise InputError(
+        f"unknown GPU `{text}`",
+        why="known: " + ", ".join(gpu.name for gpu in known_gpus()),
+        hint=f"{_nearest(key)}, or its memory and bandwidth: --gpu 24GB@1008GB/s",
+    )
+
+
+def local_gpu() -> Gpu:
+    """This machine's first GPU, as nvidia-smi tells; its speeds where its name is known.
+
+    Raises:
+        RefusedError: there is none.
+        ResourceError: nvidia-smi says nothing that can be read.
+    """
+    command = [*_QUERY, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command, found as the user's PATH says
+            command, capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RefusedError(
+            "this machine has no GPU that nvidia-smi finds",
+            why=str(error).splitlines()[0],
+            hint="a GPU by name, such as --gpu 4090",
+        ) from error
+    try:
+        name, mebibytes, capability = (part.strip() for part in done.stdout.split("\n")[0].split(","))
+        memory = int(mebibytes) * 2**20
+    except ValueError as error:
+        raise ResourceError(f"nvidia-smi says {done.stdout[:200]!r}") from error
+    return _keys().get(_key(name)) or Gpu(name, memory, capability=capability, source="nvidia-smi")
+
+
+@cache
+def known_gpus() -> tuple[Gpu, ...]:
+    """All GPUs of hardware.toml, in its order."""
+    return tuple(_gpu(entry, _table()["sources"]) for entry in _table()["gpu"])
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = resources.files("quantkit.planning").joinpath("hardware.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
+    return Gpu(
+        name=entry["name"],
+        memory=int(entry["gib"] * 2**30),
+        bandwidth=entry["bandwidth"] * 1e9,
+        rates={rate: entry[rate] * 1e12 for rate in RATES if rate in entry},
+        capability=entry["cc"],
+        pcie=entry["pcie"] * 1e9 if "pcie" in entry else None,
+        nvlink=entry["nvlink"] * 1e9 if "nvlink" in entry else None,
+        source=sources[entry["source"]],
+        estimated=tuple(entry.get("estimated", ())),
+        note=entry.get("note", ""),
+    )
+
+
+@cache
+def _keys() -> dict[str, Gpu]:
+    """Every way to write a name; without its size where only one GPU is called so."""
+    entries = list(zip(known_gpus(), _table()["gpu"], strict=True))
+    short = [_key(_without_size(gpu.name)) for gpu, _ in entries]
+    keys = {}
+    for (gpu, entry), bare in zip(entries, short, strict=True):
+        keys |= {_key(name): gpu for name in (gpu.name, *entry.get("aliases", ()))}
+        if short.count(bare) == 1:
+            keys[bare] = gpu
+    return keys
+
+
+def _key(name: str) -> str:
+    bare = re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", name.lower()))
+    return re.sub(r"(?<=\d)gi?b?$", "", bare).removeprefix("rtx")
+
+
+def _without_size(name: str) -> str:
+    return re.sub(r" \d+GB$", "", name)
+
+
+def _nearest(key: str) -> str:
+    near = did_you_mean(key, tuple(_keys()))
+    return _keys()[near].name if near in _keys() else "one of these"

@@ -1,0 +1,131 @@
+"""What a sequence keeps between tokens: keys and values by layer kind, and recurrent states.
+
+A layer that looks at everything grows with every token, one with a window stops at its width, and a
+recurrent mixer (Mamba, gated delta rule) keeps one state whatever the length. Sizes are of one
+tensor-parallel rank; of a pipeline stage they are had by leaving out the other stages' layers.
+"""
+
+from typing import Literal
+
+from quantkit.core.errors import RefusedError
+from quantkit.planning.architecture import (
+    Architecture,
+    Attention,
+    LatentAttention,
+    Mixer,
+    Recurrent,
+)
+from quantkit.planning.figure import Figure
+
+CacheDtype = Literal["16-bit", "fp8", "int8-token-head", "fp8-token-head", "nvfp4"]
+
+STATE_BYTES = 4
+"""Recurrent states are fp32 in transformers 5.23, and in vLLM unless its cache dtype says less."""
+
+
+def vector_bytes(elements: int, dtype: CacheDtype) -> int:
+    """Bytes of one cached vector: the key or the value of a head and token, or a latent.
+
+    vLLM 0.33 source: an fp32 scale for each token and head, or in nvfp4 an fp8 scale for 16.
+    """
+    match dtype:
+        case "16-bit":
+            return 2 * elements
+        case "fp8":
+            return elements
+        case "int8-token-head" | "fp8-token-head":
+            return elements + 4
+        case "nvfp4":
+            return elements // 2 + elements // 16
+
+
+def token_bytes(mixer: Mixer | None, dtype: CacheDtype = "16-bit", tp: int = 1) -> int:
+    """Bytes that a token adds to a layer's cache, as long as it lies in the layer's window.
+
+    KV heads are split over `tp` ranks and copied where there are fewer than ranks; the latent of
+    MLA is copied to every rank.
+
+    Raises:
+        RefusedError: a cache dtype with a scale for each head, where heads share a latent.
+    """
+    match mixer:
+        case Attention(shares_cache=False):
+            return 2 * max(1, mixer.kv_heads // tp) * vector_bytes(mixer.head_dim, dtype)
+        case LatentAttention():
+            if dtype not in ("16-bit", "fp8"):
+                raise RefusedError(
+                    f"a cache in {dtype} cannot hold the latents of multi-head latent attention",
+                    why="Its scales belong to heads, and a latent belongs to all heads.",
+                    hint="a 16-bit or fp8 cache",
+                )
+            return vector_bytes(mixer.kv_rank + mixer.rope_dim + mixer.index_dim, dtype)
+        case _:
+            return 0
+
+
+def state_bytes(mixer: Mixer | None, tp: int = 1, *, columns: int | None = None) -> int:
+    """Bytes that a recurrent layer keeps for a sequence; `columns` if not those of its kernel."""
+    if not isinstance(mixer, Recurrent):
+        return 0
+    kept = mixer.columns if columns is None else columns
+    return (2 * mixer.convolution * kept + STATE_BYTES * mixer.state) // tp
+
+
+def full_token_bytes(
+    architecture: Architecture, dtype: CacheDtype = "16-bit", tp: int = 1
+) -> Figure:
+    """Bytes of KV cache a token would take if no layer had a window."""
+    total = sum(token_bytes(layer.mixer, dtype, tp) for layer in architecture.layers)
+    return Figure("KV cache, a token", total, _rule(architecture, dtype, tp))
+
+
+def growing_bytes(architecture: Architecture, dtype: CacheDtype = "16-bit", tp: int = 1) -> Figure:
+    """Bytes of KV cache that every further token of a long sequence takes."""
+    total = sum(
+        token_bytes(layer.mixer, dtype, tp)
+        for layer in architecture.layers
+        if window(layer.mixer) is None
+    )
+    rule = f"{_rule(architecture, dtype, tp)}; layers with a window no longer grow"
+    return Figure("KV cache, a further token", total, rule)
+
+
+def constant_bytes(architecture: Architecture, dtype: CacheDtype = "16-bit", tp: int = 1) -> Figure:
+    """Bytes that a long sequence takes whatever its length: full windows, recurrent states."""
+    total = sum(
+        (window(layer.mixer) or 0) * token_bytes(layer.mixer, dtype, tp)
+        + state_bytes(layer.mixer, tp)
+        for layer in architecture.layers
+    )
+    rule = "window * bytes a token, + 2 * convolution * columns + 4 * state, over the layers"
+    return Figure("KV cache, a sequence", total, rule)
+
+
+def cache_bytes(
+    architecture: Architecture,
+    tokens: int,
+    sequences: int = 1,
+    *,
+    dtype: CacheDtype = "16-bit",
+    tp: int = 1,
+) -> Figure:
+    """Bytes that `sequences` of `tokens` tokens each need, before an engine rounds them up."""
+    total = 0
+    for layer in architecture.layers:
+        seen = min(tokens, window(layer.mixer) or tokens)
+        total += seen * token_bytes(layer.mixer, dtype, tp) + state_bytes(layer.mixer, tp)
+    rule = f"min(tokens, window) * {_rule(architecture, dtype, tp)}; + recurrent states"
+    return Figure("KV cache", sequences * total, rule)
+
+
+def window(mixer: Mixer | None) -> int | None:
+    """Tokens that an attention layer looks back on; None without limit, or where it is none."""
+    return mixer.window if isinstance(mixer, Attention) else None
+
+
+def _rule(architecture: Architecture, dtype: CacheDtype, tp: int) -> str:
+    """The formula of a token's bytes, in words."""
+    if any(isinstance(layer.mixer, LatentAttention) for layer in architecture.layers):
+        return f"(KV rank + rope) * bytes in {dtype}, over the layers; a copy for each rank (MLA)"
+    heads = "KV heads" if tp == 1 else f"max(1, KV heads // {tp})"
+    return f"2 * {heads} * head_dim * bytes in {dtype}, over the layers that store"

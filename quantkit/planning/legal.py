@@ -1,0 +1,115 @@
+"""Which tensor-parallel degrees an engine takes a build of a model at."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from quantkit.core.engine import Engine
+from quantkit.core.errors import RefusedError
+from quantkit.core.format import LinearFacts
+from quantkit.core.scheme import Scheme
+from quantkit.planning.architecture import Attention
+from quantkit.planning.parallel import Degrees, Kind, facts_of, rank_facts
+from quantkit.planning.weights import Build, PlannedModel
+
+LARGEST = 64
+
+
+def require_legal(engine: Engine, model: PlannedModel, build: Build, degrees: Degrees) -> None:
+    """Nothing, where `engine` takes the build at these degrees.
+
+    Raises:
+        RefusedError: it does not; the legal degrees, and the nearest below, are named.
+    """
+    fault = degree_fault(engine, model, build, degrees)
+    if fault is None:
+        return
+    legal = [
+        t
+        for t in range(1, LARGEST + 1)
+        if degree_fault(engine, model, build, replace(degrees, tensor=t)) is None
+    ]
+    below = max((t for t in legal if t < degrees.tensor), default=1)
+    raise RefusedError(
+        f"{engine.name} does not run {build.name} on {degrees.tensor} tensor-parallel ranks",
+        why=f"{fault}; legal: {', '.join(map(str, legal))}",
+        hint=f"--tp {below}",
+    )
+
+
+def degree_fault(
+    engine: Engine, model: PlannedModel, build: Build, degrees: Degrees
+) -> str | None:
+    """Why `engine` does not take a build at these degrees, as a sentence; None if it does."""
+    if degrees.tensor == 1:
+        return None
+    if engine.name == "transformers":
+        return "transformers deals whole layers to GPUs; try: --set pp=N"
+    found = head_fault(model, degrees.tensor)
+    return found or next(_slice_faults(engine, model, build, degrees), None)
+
+
+def head_fault(model: PlannedModel, tensor: int) -> str | None:
+    """Why the heads cannot be dealt to `tensor` ranks, or None.
+
+    Query heads divide evenly; KV heads do, or are copied a whole number of times (vLLM's
+    QKVParallelLinear, SGLang's likewise).
+    """
+    for mixer in dict.fromkeys(layer.mixer for layer in model.architecture.layers):
+        heads = getattr(mixer, "heads", None)
+        if heads is not None and heads % tensor:
+            return f"{heads} query heads cannot be dealt evenly to {tensor} ranks"
+        if isinstance(mixer, Attention):
+            kv = mixer.kv_heads
+            if max(kv, tensor) % min(kv, tensor):
+                return f"{kv} KV heads can neither be dealt nor copied evenly to {tensor} ranks"
+    return None
+
+
+def _slice_faults(
+    engine: Engine, model: PlannedModel, build: Build, degrees: Degrees
+) -> Iterator[str]:
+    kinds = {t.linear: kind for kind in model.kinds for t in kind.linears}
+    seen = set()
+    for kind in model.kinds:
+        if not kind.linears:
+            continue
+        members = [kinds[name] for name in kind.tensor.fused] or [kind]
+        whole, part = _joined(members), _joined(members, degrees)
+        for scheme in build.schemes_of(kind):
+            shapes = (whole.out_features, whole.in_features, part.out_features, part.in_features)
+            if (shapes, scheme) in seen:
+                continue
+            seen.add((shapes, scheme))
+            if fault := _slice_fault(engine, build, scheme, (whole, part), members, degrees):
+                yield f"`{kind.tensor.linear}`: {fault}"
+
+
+def _joined(members: list[Kind], degrees: Degrees | None = None) -> LinearFacts:
+    """The linear that an engine makes of fused ones, or a rank's slice of it."""
+    facts = [
+        facts_of(kind.tensor, transposed=kind.transposed)
+        if degrees is None
+        else rank_facts(kind, degrees)
+        for kind in members
+    ]
+    return replace(facts[0], out_features=sum(f.out_features for f in facts))
+
+
+def _slice_fault(
+    engine: Engine,
+    build: Build,
+    scheme: Scheme | None,
+    shapes: tuple[LinearFacts, LinearFacts],
+    members: list[Kind],
+    degrees: Degrees,
+) -> str | None:
+    whole, part = shapes
+    for kind in members:
+        facts, tensor = facts_of(kind.tensor, transposed=kind.transposed), degrees.tensor
+        divided = {"rows": facts.out_features, "columns": facts.in_features}
+        size = divided.get(kind.tensor.split, 0)
+        if part != whole and size % tensor:
+            return f"{size} {kind.tensor.split} cannot be dealt evenly to {tensor} ranks"
+    if scheme is None or build.format is None:
+        return None
+    return engine.refuses_slice(build.format.name, scheme, whole, part)

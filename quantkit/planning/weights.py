@@ -1,0 +1,145 @@
+"""What the weights of a build take, by part: the model as it is, or as a recipe would leave it."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.core import registry
+from quantkit.core.engine import Engine
+from quantkit.core.errors import RefusedError
+from quantkit.core.format import Format
+from quantkit.core.plan import make_plan
+from quantkit.core.recipe import Recipe
+from quantkit.core.scheme import Scheme
+from quantkit.planning.architecture import Architecture
+from quantkit.planning.inventory import Inventory, Part
+from quantkit.planning.parallel import (
+    Degrees,
+    Kind,
+    Stage,
+    facts_of,
+    kinds_of,
+    rank_count,
+    rank_elements,
+    rank_facts,
+)
+
+ONE = Degrees()
+MODEL_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """A model as planning sees it; `quantized` names its format where it is quantized already."""
+
+    name: str
+    architecture: Architecture
+    inventory: Inventory
+    kinds: tuple[Kind, ...]
+    quantized: str | None = None
+
+
+@dataclass(frozen=True)
+class Build:
+    """What could be deployed: the model as it is (no format), or quantized by a recipe.
+
+    `schemes` maps linears to what they become; where `uniform`, those of a kind all become what its
+    first becomes, and only that one is listed.
+    """
+
+    name: str
+    recipe: Recipe | None = None
+    format: Format | None = None
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+    uniform: bool = True
+
+    def schemes_of(self, kind: Kind) -> Mapping[Scheme | None, int]:
+        """How many tensors of a kind have each scheme; None is as it is."""
+        if not kind.linears or self.format is None:
+            return {None: kind.count}
+        if self.uniform:
+            return {self.schemes.get(kind.linears[0].linear or ""): kind.count}
+        return Counter(self.schemes.get(tensor.linear or "") for tensor in kind.linears)
+
+
+def planned_model(
+    name: str, inventory: Inventory, architecture: Architecture, quantized: str | None = None
+) -> PlannedModel:
+    """The model with its tensors sorted into kinds."""
+    kinds = kinds_of(inventory, architecture)
+    return PlannedModel(name, architecture, inventory, kinds, quantized)
+
+
+def stored_build(model: PlannedModel) -> Build:
+    """The model as its files hold it."""
+    label = model.quantized or model.architecture.dtype.lower()
+    return Build(label)
+
+
+def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
+    """What `recipe` would make of the model's linears, by the rules that `quantize` goes by.
+
+    Raises:
+        InputError: an override matches nothing.
+        RefusedError: format or a target engine of the recipe cannot hold it.
+    """
+    if model.quantized:
+        raise RefusedError(
+            f"`{model.name}` is quantized already",
+            why=f"its config.json has a quantization_config of {model.quantized}",
+            hint="the original model, in bf16, fp16 or fp32",
+        )
+    output: Format = registry.load("formats", recipe.format, "FORMAT")
+    engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
+    engine_checks = [partial(engine.refuses, output.name) for engine in engines]
+    uniform = not recipe.overrides
+    linears = [
+        # where all become the same, so do fused ones, and one of each kind stands for all
+        facts_of(replace(t, fused=()) if uniform else t, transposed=kind.transposed)
+        for kind in model.kinds
+        for t in (kind.linears[:1] if uniform else kind.linears)
+    ]
+    plan = make_plan(recipe, linears, [output.check, *engine_checks])
+    scheme = next(iter(plan.schemes.values()), None)
+    label = f"{scheme.label()} {recipe.format}" if scheme else recipe.name
+    return Build(label, recipe, output, plan.schemes, uniform)
+
+
+def weigh(
+    model: PlannedModel,
+    build: Build,
+    degrees: Degrees = ONE,
+    stage: Stage | None = None,
+    *,
+    padded: bool = False,
+) -> dict[Part, int]:
+    """Bytes of a rank's weights by part; of all of them where the degrees are 1.
+
+    `padded`: whether the vocabulary is, as vLLM and SGLang do it.
+    """
+    parts: dict[Part, int] = {}
+    tied = model.architecture.tied
+    for kind in model.kinds:
+        tensor = kind.tensor
+        if stage is not None and not stage.holds(tensor, tied=tied):
+            continue
+        share = rank_count(kind, degrees)
+        for scheme, count in build.schemes_of(kind).items():
+            if scheme is None:
+                one = rank_elements(kind, degrees, padded=padded) * DTYPE_BYTES[tensor.dtype]
+            else:
+                one = quantized_bytes(build, kind, scheme, degrees)
+            parts[tensor.part] = parts.get(tensor.part, 0) + one * count * share // kind.count
+    return parts
+
+
+def quantized_bytes(build: Build, kind: Kind, scheme: Scheme, degrees: Degrees = ONE) -> int:
+    """Bytes of a rank's slice of a linear in the format of a build."""
+    assert build.format is not None
+    dtype = MODEL_DTYPES.get(kind.tensor.dtype, "bfloat16")
+    layout = build.format.layout(scheme, rank_facts(kind, degrees), dtype)
+    return sum(DTYPE_BYTES[stored] * math.prod(shape) for stored, shape in layout.values())
+
