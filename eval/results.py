@@ -269,6 +269,43 @@ class Triage(Record):
     kinds: list[Share] = Field(default_factory=list)
 
 
+class FitPoint(Record):
+    """What so many bytes of weights bring: `kl` as predicted, `measured_kl` where it was measured.
+
+    `name` is the scheme of a recipe that treats all alike, empty where bits are mixed.
+    """
+
+    bytes: int
+    kl: float
+    measured_kl: float | None = None
+    name: str = ""
+
+
+class Fit(Record):
+    """Bits that were chosen for a budget of `budget_bytes`, and what else the budget could hold.
+
+    KL is in nats on `windows` windows of calibration text, which made the choice. `gap`: how much
+    less, as a fraction, the predicted KL could at best have been. `difference` is the measured KL
+    of the mixed build less that of the best uniform one. `active_bytes` are those that a token
+    reads, which is less than `bytes` where there are experts.
+    """
+
+    budget_bytes: int
+    bytes: int
+    active_bytes: int | None = None
+    engine: str
+    shipped: Literal["mixed", "uniform"]
+    why: str
+    gap: float
+    windows: int
+    mixed: FitPoint | None = None
+    uniform: FitPoint | None = None
+    difference: float | None = None
+    difference_ci95: Interval | None = None
+    frontier: list[FitPoint] = Field(default_factory=list)
+    uniforms: list[FitPoint] = Field(default_factory=list)
+
+
 class Documents(Record):
     """Sums per document: any two results of one token hash can be compared, paired, from these."""
 
@@ -320,6 +357,7 @@ class EvalResult(Record):
     engines: dict[str, str] = Field(default_factory=dict)
     modules: Modules = Modules()
     triage: Triage | None = None
+    fit: Fit | None = None
     block_relative_error: list[float | None] = Field(default_factory=list)
     documents: Documents = Documents()
     gates: list[GateOutcome] = Field(default_factory=list)

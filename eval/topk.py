@@ -16,7 +16,6 @@ import torch
 
 from quantkit.stats.divergence import FAR
 
-
 KEPT = 256
 SAMPLES = 8
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantkit.api import demo, doctor, evaluate, generate, plan, quantize, report, sweep
+    from quantkit.api import demo, doctor, evaluate, fit, generate, plan, quantize, report, sweep
     from quantkit.core.errors import QuantkitError
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
@@ -24,6 +24,7 @@ _HOME = {
     "demo": "api",
     "doctor": "api",
     "evaluate": "api",
+    "fit": "api",
     "generate": "api",
     "list_recipes": "recipes.loader",
     "load_recipe": "recipes.loader",
@@ -42,6 +43,7 @@ __all__ = [
     "demo",
     "doctor",
     "evaluate",
+    "fit",
     "generate",
     "list_recipes",
     "load_recipe",

@@ -8,25 +8,30 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from quantkit.checkpoint.source import Source, resolve
+from quantkit.checkpoint.source import resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
+from quantkit.core.errors import InputError
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
-    from quantkit.core.recipe import Recipe
+    from quantkit.core.recipe import CalibrationSpec, Recipe
     from quantkit.eval.produce import QuantizeResult
     from quantkit.eval.report.write import WrittenReport
     from quantkit.eval.results import EvalResult, SweepResult
     from quantkit.eval.sweep import Runner
+
+FIT_BITS = (4, 8)
+FIT_GROUP_SIZES = (32, 64, 128, None)
 
 __all__ = [
     "Finding",
     "demo",
     "doctor",
     "evaluate",
+    "fit",
     "generate",
     "plan",
     "quantize",
@@ -63,12 +68,10 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     Raises:
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
-    from quantkit.eval.calibrated import screen_by_tokens
-    from quantkit.eval.compare import SMOKE_WINDOWS, compare
+    from quantkit.eval.compare import smoke_score
     from quantkit.eval.produce import Order, produce
     from quantkit.eval.result_file import read_result
     from quantkit.eval.results import EvalResult
-    from quantkit.eval.text import TextChoice
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.start import checked, start
 
@@ -83,18 +86,72 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     calibration = calibrate(prepared.model, spec, trust_remote_code=trust)
     order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
 
-    def score(written: Source) -> EvalResult:
-        ids = calibration.input_ids if calibration else None
-        return compare(
-            written,
-            source,
-            TextChoice(windows=SMOKE_WINDOWS),
-            screen=screen_by_tokens(ids, source.folder, trust_remote_code=trust),
-            trust_remote_code=trust,
-            report=report,
-        )
-
+    score = smoke_score(source, calibration, trust_remote_code=trust, report=report)
     return produce(order, score if evaluate else None, old, report)
+
+
+def fit(  # noqa: PLR0913 - the public surface; each has a default that is right for most
+    model: str,
+    output: str | Path,
+    *,
+    size: int | str,
+    engine: str = "vllm",
+    bits: Sequence[int] = FIT_BITS,
+    group_sizes: Sequence[int | None] = FIT_GROUP_SIZES,
+    calibration: CalibrationSpec | None = None,
+    device: str = "auto",
+    max_shard_size: int = DEFAULT_SHARD_SIZE,
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> QuantizeResult:
+    """Choose bits and group sizes part by part so that the weights fit, quantize, and measure.
+
+    The best uniform recipe that fits is made, too, and shipped if the mixed one is not better.
+
+    Args:
+        model: a folder, or a hub id `org/name[@revision]`.
+        output: the folder to make; it must not exist, or be empty.
+        size: what the weight files may take together: bytes, or "5.5GB".
+        engine: which engine has to load the result; it decides format and legal schemes.
+        bits: widths to choose from; linears may also stay as they are.
+        group_sizes: inputs that share a scale to choose from; None is a whole channel.
+        calibration: text to quantize and to choose with; quantkit's own by default.
+        device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        max_shard_size: largest size of a weight file, in bytes.
+        trust_remote_code: whether code of the model's folder may run.
+        report: is told how far the work is.
+
+    Raises:
+        QuantkitError: with exit code, reason and remedy; nothing fits, or all does as it is.
+    """
+    from quantkit.checkpoint.sizes import parse_size
+    from quantkit.core.recipe import CalibrationSpec
+    from quantkit.core.scheme import Scheme
+    from quantkit.eval import fit as fitting
+    from quantkit.pipeline.start import device_of
+
+    check_output(Path(output))
+    registry.load("engines", engine, "ENGINE")
+    legal = sorted(width for grid, width in registry.load("methods", "gptq", "METHOD").grids)
+    if not bits or not group_sizes or set(bits) - set(legal):
+        given = ",".join(map(str, bits)) or "none"
+        raise InputError(f"--bits {given}: no widths to choose from", hint=f"some of {legal}")
+    budget, device = parse_size(size), device_of(device)
+    source = resolve(model, trust_remote_code=trust_remote_code)
+    check_output(Path(output), source.folder)
+    wanted = fitting.Wanted(
+        source=source,
+        output=Path(output),
+        budget=budget,
+        engine=engine,
+        schemes=tuple(Scheme("int", bit, group) for bit in bits for group in group_sizes),
+        calibration=calibration or CalibrationSpec(),
+        device=device,
+        max_shard_size=max_shard_size,
+        trust_remote_code=trust_remote_code,
+    )
+    problem, used = fitting.measure(wanted, fitting.pose(wanted), report)
+    return fitting.fit(wanted, problem, used, report)
 
 
 def plan(

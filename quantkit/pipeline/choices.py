@@ -29,9 +29,10 @@ class Choice:
     schemes: tuple[Scheme | None, ...]
 
     @property
-    def experts(self) -> bool:
-        """Whether it is the routed experts of a block, of which a token reads a few."""
-        return EXPERTS in self.linears[0].name
+    def experts(self) -> int:
+        """How many routed experts of a block it is, of which a token reads a few; 0: none."""
+        found = (re.search(r"\.experts\.(\d+)\.", linear.name) for linear in self.linears)
+        return len({match[1] for match in found if match})
 
 
 def choices_of(

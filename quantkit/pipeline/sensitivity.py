@@ -21,9 +21,9 @@ from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
 from quantkit.model.open import TOKENS_PER_BATCH, OpenModel, drop
 from quantkit.model.structure import LinearGroup
-from quantkit.model.walk import BlockInputs
+from quantkit.model.walk import BlockInputs, release
 from quantkit.pipeline.choices import Choice
-from quantkit.pipeline.groups import matrix, place, scale_dtype
+from quantkit.pipeline.groups import matrix, place
 from quantkit.pipeline.memory import give_back
 from quantkit.stats.divergence import token_kl
 from quantkit.stats.hessian import InputCollector
@@ -95,7 +95,7 @@ def measure_effects(
                 variant.states = _run(block, variant.states, leaving)
             for k in here:
                 wanted = probed(choices[k])
-                solver = _Solver(method, options, model.source_dtype, stats)
+                solver = _Solver(method, options, model.dtype_name, stats)
                 for j, loss in enumerate(_in_turn(block, choices[k], solver)):
                     losses[k].append(loss)
                     if j in wanted:
@@ -157,7 +157,7 @@ def _observe(
 class _Solver:
     method: Method
     options: object
-    dtype: torch.dtype
+    dtype: str
     stats: Seen
 
     def __call__(
@@ -167,7 +167,7 @@ class _Solver:
         stats = self.stats[group.names]
         method = self.method if stats is not None else registry.load("methods", "rtn", "METHOD")
         options = self.options if stats is not None else method.options()
-        dtype = scale_dtype(scheme, self.dtype)
+        dtype = getattr(torch, scheme.scale_dtype(self.dtype))
         solved = method.quantize(weights, stats, scheme, dtype, options)
         after = [each.qtensor.dequantize() for each in solved]
         if stats is None:
@@ -220,6 +220,7 @@ def _divergences(
                 log_q = torch.log_softmax(head(own), dim=-1)
                 totals[k] += float(token_kl(log_p, log_q).double().sum())
             report(Progress("divergence", done, len(parts)))
+    release(model.skeleton.model.get_submodule(model.skeleton.head))
     return [total / len(rows) for total in totals]
 
 

@@ -1,0 +1,265 @@
+"""Bits chosen so that the weights fit a budget, and proven against the best uniform recipe."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from quantkit.calibration.tokens import Calibration, Tokenizer, load_tokenizer
+from quantkit.checkpoint.source import Source
+from quantkit.core.errors import RefusedError
+from quantkit.core.progress import Report, silent
+from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.core.scheme import Scheme
+from quantkit.eval.compare import smoke_score
+from quantkit.eval.fit_problem import (
+    MIXED,
+    Chosen,
+    Problem,
+    require_suitable,
+    spec_of,
+    state_problem,
+    with_costs,
+)
+from quantkit.eval.paired import paired_difference
+from quantkit.eval.produce import Draft, Order, QuantizeResult, drafted, finish
+from quantkit.eval.results import EvalResult, Fit, FitPoint
+from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.text import EvaluationText, text_of_windows
+from quantkit.eval.verdict import finite
+from quantkit.model.open import open_model
+from quantkit.pipeline.calibrate import calibrate
+from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.start import start
+from quantkit.planning.allocate import allocate, frontier
+
+FORMATS = (MIXED, "gptq")
+"""In the order in which an engine is offered them; only the first holds several schemes."""
+WINDOWS, LENGTH = 16, 513
+FRONTIER_POINTS = 33
+
+Kind = Literal["uniform", "mixed"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to make bits fit into, for whom, and out of which schemes."""
+
+    source: Source
+    output: Path
+    budget: int
+    engine: str
+    schemes: tuple[Scheme, ...]
+    calibration: CalibrationSpec
+    device: str
+    max_shard_size: int
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A choice that fits: what it is called, and what it takes and should do."""
+
+    kind: Kind
+    chosen: Chosen
+    point: FitPoint
+
+
+def pose(wanted: Wanted) -> Problem:
+    """Every choice there is, in bytes.
+
+    Raises:
+        RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
+    """
+    problem = state_problem(_start(wanted), wanted.schemes)
+    require_suitable(problem, wanted.budget)
+    return problem
+
+
+def measure(
+    wanted: Wanted, problem: Problem, report: Report = silent
+) -> tuple[Problem, Calibration]:
+    """The problem with what each option does, whatever the budget, and the text used.
+
+    Raises:
+        RefusedError: there is no text to measure with.
+    """
+    trust = wanted.trust_remote_code
+    model = problem.prepared.model
+    calibration = calibrate(model, wanted.calibration, trust_remote_code=trust)
+    if calibration is None:
+        raise RefusedError("bits are chosen by measurement", hint="--samples 128")
+    return with_costs(problem, calibration, report), calibration
+
+
+def fit(
+    wanted: Wanted, problem: Problem, calibration: Calibration, report: Report = silent
+) -> QuantizeResult:
+    """The better one, by measurement, of the best mixed and the best uniform build that fit.
+
+    `problem` is a measured one, `calibration` the text that it was measured on.
+    """
+    trust = wanted.trust_remote_code
+    candidates, gap = _candidates(problem, wanted.budget)
+    with ExitStack() as stack:
+        drafts = {}
+        for candidate in candidates:
+            order = _order(wanted, problem, candidate, calibration)
+            draft = drafted(order, _under(candidate.kind, report))
+            drafts[candidate.kind] = stack.enter_context(draft)
+        found = _measured(wanted, calibration, drafts, report)
+        record = _record(wanted, problem, candidates, found, gap)
+        final = smoke_score(wanted.source, calibration, trust_remote_code=trust, report=report)
+        return finish(
+            drafts[record.shipped],
+            lambda written: final(written).model_copy(update={"fit": record}),
+            output=wanted.output,
+        )
+
+
+def _start(wanted: Wanted) -> Prepared:
+    """The model with all its linears in the first format and scheme that the engine loads."""
+    refused: RefusedError | None = None
+    for output, scheme in product(FORMATS, wanted.schemes):
+        recipe = Recipe(
+            name="fit",
+            method="gptq",
+            format=output,
+            description=f"bits chosen so that the weights fit {wanted.budget:,} bytes",
+            scheme=replace(spec_of(scheme), group_size="channel"),
+            calibration=wanted.calibration,
+            engines=(wanted.engine,),
+        )
+        trust, folder = wanted.trust_remote_code, wanted.source.folder
+        try:
+            return start(folder, recipe, wanted.device, trust_remote_code=trust)
+        except RefusedError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _candidates(problem: Problem, budget: int) -> tuple[list[_Candidate], float]:
+    """The best uniform build and then the best mixed one, so far as there are; and its gap."""
+    found = []
+    fitting = [u for u in problem.uniforms() if problem.bytes(u) <= budget]
+    if fitting:
+        best = min(fitting, key=problem.kl)
+        found.append(_candidate("uniform", problem, best))
+    if problem.single or problem.smallest > budget:
+        return found, 0.0
+    allocation = allocate(problem.items, budget - problem.fixed)
+    mixed = _candidate("mixed", problem, problem.chosen(allocation.choice))
+    if not found or mixed.point.kl < found[0].point.kl:
+        found.append(mixed)
+    return found, allocation.gap
+
+
+def _candidate(kind: Kind, problem: Problem, chosen: Chosen) -> _Candidate:
+    schemes = {scheme.label() if scheme else "16 bit" for scheme in chosen}
+    name = schemes.pop() if len(schemes) == 1 else ""
+    point = FitPoint(bytes=problem.bytes(chosen), kl=problem.kl(chosen), name=name)
+    return _Candidate(kind, chosen, point)
+
+
+def _order(
+    wanted: Wanted, problem: Problem, candidate: _Candidate, calibration: Calibration
+) -> Order:
+    """A build in a folder of its own beside the output."""
+    return Order(
+        wanted.source,
+        problem.prepared_for(candidate.chosen, "fit"),
+        calibration,
+        wanted.output.with_name(f"{wanted.output.name}.{candidate.kind}"),
+        wanted.max_shard_size,
+        wanted.trust_remote_code,
+    )
+
+
+def _measured(
+    wanted: Wanted, calibration: Calibration, drafts: Mapping[Kind, Draft], report: Report
+) -> dict[Kind, EvalResult]:
+    """Every draft against the original on calibration text: the judge of the result is another."""
+    trust, folder = wanted.trust_remote_code, wanted.source.folder
+    text = choice_text(calibration, load_tokenizer(folder, trust_remote_code=trust))
+    original = open_model(folder, trust_remote_code=trust)
+    reference = read_reference(original, text, report=_under("compare", report))
+    found: dict[Kind, EvalResult] = {}
+    for kind, draft in drafts.items():
+        model = open_model(draft.source.folder, trust_remote_code=trust)
+        told = _under(f"{kind}: compare", report)
+        found[kind] = evaluate_models(model, text, reference, report=told)
+    return found
+
+
+def choice_text(calibration: Calibration, tokenizer: Tokenizer) -> EvaluationText:
+    """Windows spread over the calibration text, to choose by; none are those of the probes."""
+    ids = calibration.input_ids
+    count = min(WINDOWS, len(ids))
+    places = [len(ids) * (2 * i + 1) // (2 * count) for i in range(count)]
+    sources = [f"document {calibration.documents[place]}" for place in places]
+    if 2 * len(set(sources)) < count:  # long texts: their windows have to do
+        sources = [f"window {place}" for place in places]
+    return text_of_windows(ids[torch.tensor(places), :LENGTH], sources, tokenizer, "calibration")
+
+
+def _record(
+    wanted: Wanted,
+    problem: Problem,
+    candidates: Sequence[_Candidate],
+    found: Mapping[Kind, EvalResult],
+    gap: float,
+) -> Fit:
+    """What was chosen and why; the mixed build only where it is better beyond chance."""
+    points = {
+        c.kind: c.point.model_copy(update={"measured_kl": _mean(found[c.kind])}) for c in candidates
+    }
+    kinds, compared = list(points), None
+    shipped: Kind = kinds[0]
+    why = "no uniform recipe fits"
+    if shipped == "uniform":
+        why = "no mixed one is expected to be better"
+    if len(kinds) == 2:
+        compared = paired_difference(found["mixed"], found["uniform"], "kl")
+        better = compared.real and compared.difference < 0
+        shipped = "mixed" if better else "uniform"
+        why = "its measured KL is less, beyond chance" if better else "the mixed one is not better"
+    chosen = next(c.chosen for c in candidates if c.kind == shipped)
+    return Fit(
+        budget_bytes=wanted.budget,
+        bytes=points[shipped].bytes,
+        active_bytes=problem.active_bytes(chosen),
+        engine=wanted.engine,
+        shipped=shipped,
+        why=why,
+        gap=gap,
+        windows=found[shipped].protocol.windows,
+        mixed=points.get("mixed"),
+        uniform=points.get("uniform"),
+        difference=compared.difference if compared else None,
+        difference_ci95=finite(compared.ci95) if compared else None,
+        frontier=_frontier(problem),
+        uniforms=[_candidate("uniform", problem, u).point for u in problem.uniforms()],
+    )
+
+
+def _mean(found: EvalResult) -> float | None:
+    return found.kl.mean if found.kl else None
+
+
+def _frontier(problem: Problem) -> list[FitPoint]:
+    """Bytes and expected KL of the best choices, a few of them, evenly spread."""
+    if problem.single:
+        return []
+    corners = list(frontier(problem.items))
+    last = len(corners) - 1
+    kept = sorted({round(last * i / (FRONTIER_POINTS - 1)) for i in range(FRONTIER_POINTS)})
+    return [FitPoint(bytes=problem.fixed + corners[i].bytes, kl=corners[i].cost) for i in kept]
+
+
+def _under(stage: str, report: Report) -> Report:
+    return lambda progress: report(replace(progress, stage=f"{stage}: {progress.stage}"))
