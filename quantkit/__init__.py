@@ -8,7 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantkit.api import demo, doctor, evaluate, fit, generate, plan, quantize, report, sweep
+    from quantkit.api import (
+        demo,
+        doctor,
+        dry_run,
+        evaluate,
+        fit,
+        generate,
+        plan,
+        quantize,
+        report,
+        sweep,
+    )
     from quantkit.core.errors import QuantkitError
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
@@ -23,6 +34,7 @@ _HOME = {
     "build_recipe": "recipes.loader",
     "demo": "api",
     "doctor": "api",
+    "dry_run": "api",
     "evaluate": "api",
     "fit": "api",
     "generate": "api",
@@ -42,6 +54,7 @@ __all__ = [
     "build_recipe",
     "demo",
     "doctor",
+    "dry_run",
     "evaluate",
     "fit",
     "generate",

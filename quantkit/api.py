@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from quantkit.eval.report.write import WrittenReport
     from quantkit.eval.results import EvalResult, SweepResult
     from quantkit.eval.sweep import Runner
+    from quantkit.planning.forecast import Forecast
+
+DEFAULT_CONTEXT = 8192
+PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
+"""What `plan` shows of a model unless asked for something else."""
 
 FIT_BITS = (4, 8)
 FIT_GROUP_SIZES = (32, 64, 128, None)
@@ -30,6 +35,7 @@ __all__ = [
     "Finding",
     "demo",
     "doctor",
+    "dry_run",
     "evaluate",
     "fit",
     "generate",
@@ -154,7 +160,7 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     return fitting.fit(wanted, problem, used, report)
 
 
-def plan(
+def dry_run(
     model: str,
     *,
     recipe: Recipe | None = None,
@@ -171,6 +177,59 @@ def plan(
     wanted, device = checked(recipe, device)
     source = resolve(model, trust_remote_code=trust_remote_code)
     return start(source.folder, wanted, device, trust_remote_code=trust_remote_code).plan
+
+
+def plan(  # noqa: PLR0913 - the public surface; each has a default that is right for most
+    model: str,
+    *,
+    gpu: str | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    engine: str = "vllm",
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    kv: Literal[16, 8] = 16,
+    recipes: Sequence[Recipe] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Forecast:
+    """What a model and its quantized builds weigh, and whether they fit a GPU; without torch.
+
+    Only config.json and the headers of the weights are read, or fetched.
+
+    Args:
+        model: a folder, a config.json, or a hub id `org/name[@revision]`.
+        gpu: a name (`4090`), `24GB@1008GB/s`, or `local`; without one only weights are told.
+        context: tokens of a sequence; by default the model's own, at most 8192.
+        batch: how many sequences are served at once.
+        engine: "vllm", "sglang" or "transformers".
+        tp: tensor-parallel ranks.
+        pp: pipeline stages.
+        ep: expert-parallel ranks.
+        kv: bits of an element of the KV cache.
+        recipes: what to quantize with; by default one of each size.
+        settings: of the engine, by the names of `planning.serving.Settings`.
+
+    Raises:
+        QuantkitError: what is asked is unknown, or no engine runs it.
+    """
+    from quantkit.planning.deploy import Load, Place
+    from quantkit.planning.forecast import forecast
+    from quantkit.planning.hardware import find_gpu
+    from quantkit.planning.opened import open_model
+    from quantkit.planning.parallel import Degrees
+    from quantkit.planning.serving import settings_of
+    from quantkit.recipes.loader import load_recipe
+
+    place = None
+    if gpu is not None:
+        card, degrees = find_gpu(gpu), Degrees(tp, pp, ep)
+        place = Place(card, engine, settings_of(engine, card, degrees, **settings or {}), degrees)
+    planned = open_model(model)
+    length = context or min(planned.architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    load = Load(length, batch, "fp8" if kv == 8 else "16-bit")
+    chosen = map(load_recipe, PLANNED_RECIPES) if recipes is None else recipes
+    return forecast(planned, tuple(chosen), place, load)
 
 
 def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is right for most

@@ -30,6 +30,7 @@ PUBLIC = [
     "build_recipe",
     "demo",
     "doctor",
+    "dry_run",
     "evaluate",
     "generate",
     "list_recipes",

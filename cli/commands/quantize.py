@@ -103,7 +103,9 @@ def quantize(
     from quantkit.checkpoint.sizes import parse_size
 
     if dry_run:
-        planned = api.plan(model, recipe=wanted, device=device, trust_remote_code=trust_remote_code)
+        planned = api.dry_run(
+            model, recipe=wanted, device=device, trust_remote_code=trust_remote_code
+        )
         console.result(plan_document(planned), plan_text(planned))
         return 0
     if output is None:

@@ -58,13 +58,23 @@ def resolve(model: str, *, weights: bool = True, trust_remote_code: bool = False
         return Source(path)
     if path is not None:
         raise InputError(f"`{shown}` is a file", hint=f"its folder: {path.parent}")
+    repo, revision = hub_id(model)
+    return _from_hub(repo, revision, weights=weights, trust=trust_remote_code)
+
+
+def hub_id(model: str) -> tuple[str, str | None]:
+    """Repository and revision of a hub id, `org/name[@revision]`.
+
+    Raises:
+        InputError: it is none.
+    """
     match = _ID.fullmatch(model)
     if match is None or model.startswith(("./", "../")):
         raise InputError(
-            f"`{shown}` is neither a folder nor a hub id",
+            f"`{model[:200]}` is neither a folder nor a hub id",
             hint="the path of a model folder, or `org/name` or `org/name@revision` on the hub",
         )
-    return _from_hub(match["id"], match["revision"], weights=weights, trust=trust_remote_code)
+    return match["id"], match["revision"]
 
 
 def _local(model: str) -> Path | None:
@@ -80,7 +90,7 @@ def _from_hub(repo: str, revision: str | None, *, weights: bool, trust: bool) ->
     import huggingface_hub
 
     patterns = [*SIDE_FILES, *["*.py"] * trust, *[SINGLE] * weights]
-    with _hub_errors(repo, revision):
+    with hub_errors(repo, revision):
         folder = Path(
             huggingface_hub.snapshot_download(
                 repo, revision=revision, allow_patterns=patterns, ignore_patterns=[*SUBFOLDERS]
@@ -106,7 +116,7 @@ def _fetch_weights(folder: Path, repo: str) -> list[str]:
             )
         return [SINGLE]
     shards = shard_names(read_weight_map(folder))
-    with _hub_errors(repo, folder.name):
+    with hub_errors(repo, folder.name):
         huggingface_hub.snapshot_download(repo, revision=folder.name, allow_patterns=shards)
     _require(folder, shards, repo)
     return shards
@@ -137,7 +147,7 @@ def _check_blobs(folder: Path, shards: list[str]) -> None:
 
 
 @contextmanager
-def _hub_errors(repo: str, revision: str | None) -> Iterator[None]:
+def hub_errors(repo: str, revision: str | None) -> Iterator[None]:
     """What the hub's client raises, in our words; gated is also "not found", so it is first."""
     from huggingface_hub import errors
 

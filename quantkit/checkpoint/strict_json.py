@@ -8,11 +8,11 @@ from typing import Any
 MAX_DEPTH = 64
 
 
-def loads(data: bytes, *, max_bytes: int) -> Any:
+def loads(data: bytes, *, max_bytes: int, nested: bool = True) -> Any:
     """The value that `data` holds.
 
     Python's own reader takes the last of two equal keys, reads NaN and 1e999, and overflows its
-    stack on deep nesting.
+    stack on deep nesting. Without `nested` the caller looks at every level himself.
 
     Raises:
         ValueError: what is wrong with it, as a sentence that continues "it ...".
@@ -32,7 +32,8 @@ def loads(data: bytes, *, max_bytes: int) -> Any:
         raise ValueError(f"is no JSON: {error}") from None
     except RecursionError:
         raise ValueError(f"nests deeper than {MAX_DEPTH} levels") from None
-    _check_depth(value)
+    if nested:
+        _check_depth(value)
     if b"\\u" in data:
         _check_surrogates(value)
     return value

@@ -23,9 +23,7 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     return None
 
 
-def refuses_slice(
-    output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts
-) -> str | None:
+def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts) -> str | None:
     """Why SGLang would not load a rank's slice: Marlin's tiles, which it does not pad."""
     if part == whole or scheme.grid == "nf4" or scheme.activation:
         return None

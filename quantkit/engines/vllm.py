@@ -34,9 +34,7 @@ def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
     return None
 
 
-def refuses_slice(
-    output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts
-) -> str | None:
+def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts) -> str | None:
     """Why vLLM would not load a rank's slice of a linear.
 
     A group must not lie on two ranks. Shapes that Marlin's tiles do not divide are padded (since
@@ -61,7 +59,7 @@ def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
         return None
     number = tuple(int(part) for part in capability.split("."))
     if number < MARLIN_CAPABILITY:
-        return f"vLLM's kernels for quantized weights begin at compute capability 7.5, not {capability}"
+        return f"vLLM's kernels begin at compute capability 7.5, this GPU has {capability}"
     if scheme.activation == "int8-token" and number >= BLACKWELL:
         return (
             "vLLM's INT8 W8A8 stops with an error on Blackwell "

@@ -91,7 +91,7 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
 
 def _dtype(fields: Fields) -> str:
     name = fields.raw("torch_dtype") or fields.raw("dtype") or "float32"
-    if name not in DTYPES:
+    if not isinstance(name, str) or name not in DTYPES:
         raise InputError(
             f"config.json: dtype is {name!r:.60}", why=f"Known are {', '.join(DTYPES)}."
         )

@@ -82,7 +82,8 @@ def local_gpu() -> Gpu:
             hint="a GPU by name, such as --gpu 4090",
         ) from error
     try:
-        name, mebibytes, capability = (part.strip() for part in done.stdout.split("\n")[0].split(","))
+        first = done.stdout.partition("\n")[0]
+        name, mebibytes, capability = (part.strip() for part in first.split(","))
         memory = int(mebibytes) * 2**20
     except ValueError as error:
         raise ResourceError(f"nvidia-smi says {done.stdout[:200]!r}") from error
@@ -121,7 +122,7 @@ def _keys() -> dict[str, Gpu]:
     """Every way to write a name; without its size where only one GPU is called so."""
     entries = list(zip(known_gpus(), _table()["gpu"], strict=True))
     short = [_key(_without_size(gpu.name)) for gpu, _ in entries]
-    keys = {}
+    keys: dict[str, Gpu] = {}
     for (gpu, entry), bare in zip(entries, short, strict=True):
         keys |= {_key(name): gpu for name in (gpu.name, *entry.get("aliases", ()))}
         if short.count(bare) == 1:

@@ -25,8 +25,9 @@ FUSED = (
 
 # The first that is found in a module's name decides; `*` stands for any number.
 RULES: tuple[tuple[str, Part, Split], ...] = (
+    (r"mixer\.norm$", "norm", "rows"),
     (r"norm|(^|\.)ln_|layernorm", "norm", "replicated"),
-    (r"(embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|backbone\.embeddings)$",
+    (r"(embed_tokens(_per_layer)?|wte|word_embeddings|tok_embeddings|embed_in|backbone\.embeddings)$",
      "embedding", "vocabulary"),
     (r"(wpe|embed_positions|position_embeddings)$", "embedding", "replicated"),
     (r"^(lm_head|embed_out|output)$", "head", "vocabulary"),
@@ -37,14 +38,15 @@ RULES: tuple[tuple[str, Part, Split], ...] = (
     (r"\.(q_a_proj|kv_a_proj_with_mqa|indexer\.\w+)$", "attention", "replicated"),
     (r"\.(k_proj|v_proj)$", "attention", "kv_rows"),
     (r"\.(q_proj|q_b_proj|kv_b_proj|qkv_proj|query_key_value|c_attn|Wqkv)$", "attention", "rows"),
-    (r"(attn|attention|mixer|mamba)\.(o_proj|out_proj|dense|c_proj)$", "attention", "columns"),
+    (r"(attn|attention|mixer|mamba)\.(o_proj|out_proj|x_proj|dense|c_proj)$",
+     "attention", "columns"),
     (r"\.(gate_proj|up_proj|gate_up_proj|fc1|fc_in|c_fc|dense_h_to_4h|w1|w3)$", "mlp", "rows"),
     (r"\.(down_proj|fc2|fc_out|c_proj|dense_4h_to_h|w2)$", "mlp", "columns"),
     (r"attn|attention|mixer|mamba", "attention", "rows"),
 )  # fmt: skip
 _RULES = [(re.compile(pattern), part, split) for pattern, part, split in RULES]
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+_LAYER = re.compile(r"^[^*]*(^|\.)(layers|h|blocks)\.\*\.")
 _TAIL = re.compile(
     r"(\.(weight|bias|qweight|qzeros|scales|g_idx|input_scale|SCB|e_score_correction_bias|weight_\w+)|_(blocks|scales|bias))"
     r"(\..*)?$"
@@ -53,10 +55,14 @@ _TOWER = re.compile(r"(^|\.)(vision|visual|audio|multi_modal|mm_)")
 
 
 class _Role(NamedTuple):
-    part: Part
-    split: Split
-    linear: bool
-    fused: tuple[str, ...]
+    """What tensors are whose names differ in numbers only."""
+
+    part: Part = "other"
+    split: Split = "replicated"
+    linear: bool = False
+    fused: tuple[str, ...] = ()
+    in_block: bool = False
+    buffer: bool = False
 
 
 def inventory_from_headers(
@@ -66,24 +72,29 @@ def inventory_from_headers(
     depth = len(architecture.layers)
     found = []
     for name, info in tensors.items():
-        numbered = _LAYER.search(name)
-        layer = int(numbered[1]) if numbered else None
-        part, split, linear, siblings = _role(_NUMBER.sub("*", name))
-        if layer is not None and layer >= depth:
-            part = "other"
-        module, fused = None, ()
-        if linear and len(info.shape) == 2 and info.dtype in FLOATS:
-            module = name.removesuffix(".weight")
-            parent = module[: module.rfind(".") + 1]
-            fused = tuple(parent + own for own in siblings if f"{parent}{own}.weight" in tensors)
-        fused = fused if len(fused) > 1 else ()
+        first, last = _NUMBER.search(name), 0
+        role = _role(_NUMBER.sub("*", name) if first else name)
+        layer = int(first[0]) if first and role.in_block else None
+        part = "other" if layer is not None and layer >= depth else role.part
+        module: str | None = None
+        fused: tuple[str, ...] = ()
+        if role.linear and len(info.shape) == 2 and info.dtype in FLOATS:
+            module = name[: -len(".weight")]
+            last = module.rfind(".") + 1
+            fused = _present(module[:last], role.fused, tensors)
         found.append(
             PlannedTensor(
-                name, info.shape, info.dtype, part, layer, split, module, fused,
-                buffer=name.endswith("e_score_correction_bias"),
+                name, info.shape, info.dtype, part, layer, role.split, module, fused, role.buffer
             )
         )
     return Inventory(tuple(found), "safetensors headers")
+
+
+def _present(
+    prefix: str, names: tuple[str, ...], tensors: Mapping[str, TensorInfo]
+) -> tuple[str, ...]:
+    there = tuple(prefix + name for name in names if f"{prefix}{name}.weight" in tensors)
+    return there if len(there) > 1 else ()
 
 
 @cache
@@ -91,17 +102,22 @@ def _role(name: str) -> _Role:
     """What a tensor is, by its name with `*` for numbers."""
     tail = _TAIL.search(name)
     module = name[: tail.start()] if tail else name
+    in_block = _LAYER.search(name) is not None
     if _TOWER.search(module):
-        return _Role("other", "replicated", linear=False, fused=())
-    for pattern, part, split in _RULES:
-        if pattern.search(module):
-            break
-    else:
-        return _Role("other", "replicated", linear=False, fused=())
+        return _Role()
+    found = next((rule[1:] for rule in _RULES if rule[0].search(module)), None)
+    if found is None:
+        return _Role(in_block=in_block)
+    part, split = found
     own = module.rpartition(".")[2]
-    siblings = next((group for group in FUSED if own in group), ())
-    linear = name == f"{module}.weight" and part in LINEAR_PARTS and "conv1d" not in own
-    return _Role(part, _split(split, name, module), linear, siblings)
+    return _Role(
+        part,
+        _split(split, name, module),
+        name == f"{module}.weight" and part in LINEAR_PARTS and "conv1d" not in own,
+        next((group for group in FUSED if own in group), ()),
+        in_block,
+        name.endswith("e_score_correction_bias"),
+    )
 
 
 def _split(split: Split, name: str, module: str) -> Split:

@@ -5,6 +5,7 @@ recurrent mixer (Mamba, gated delta rule) keeps one state whatever the length. S
 tensor-parallel rank; of a pipeline stage they are had by leaving out the other stages' layers.
 """
 
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from quantkit.core.errors import RefusedError
@@ -19,8 +20,8 @@ from quantkit.planning.figure import Figure
 
 CacheDtype = Literal["16-bit", "fp8", "int8-token-head", "fp8-token-head", "nvfp4"]
 
-STATE_BYTES = 4
-"""Recurrent states are fp32 in transformers 5.23, and in vLLM unless its cache dtype says less."""
+EXPANDED = ("falcon",)
+"""Families whose code in transformers repeats grouped heads for each query before it caches."""
 
 
 def vector_bytes(elements: int, dtype: CacheDtype) -> int:
@@ -63,12 +64,14 @@ def token_bytes(mixer: Mixer | None, dtype: CacheDtype = "16-bit", tp: int = 1) 
             return 0
 
 
-def state_bytes(mixer: Mixer | None, tp: int = 1, *, columns: int | None = None) -> int:
-    """Bytes that a recurrent layer keeps for a sequence; `columns` if not those of its kernel."""
+def state_bytes(mixer: Mixer | None, tp: int = 1) -> int:
+    """Bytes that a recurrent layer keeps for a sequence.
+
+    As transformers 5.23 keeps them: the steps that a convolution sees, and the state in fp32.
+    """
     if not isinstance(mixer, Recurrent):
         return 0
-    kept = mixer.columns if columns is None else columns
-    return (2 * mixer.convolution * kept + STATE_BYTES * mixer.state) // tp
+    return (2 * mixer.convolution * mixer.columns + 4 * mixer.state) // tp
 
 
 def full_token_bytes(
@@ -116,6 +119,44 @@ def cache_bytes(
         total += seen * token_bytes(layer.mixer, dtype, tp) + state_bytes(layer.mixer, tp)
     rule = f"min(tokens, window) * {_rule(architecture, dtype, tp)}; + recurrent states"
     return Figure("KV cache", sequences * total, rule)
+
+
+@dataclass(frozen=True)
+class DynamicCache:
+    """What transformers' growing cache takes: the tokens in use, and the memory held for them.
+
+    A sliding layer keeps one token less than its window, as a view: after a prefill the keys and
+    values of the whole prompt stay alive behind it, until the next token is decoded.
+    """
+
+    visible: Figure
+    after_prefill: Figure
+    decoding: Figure
+
+
+def dynamic_cache(architecture: Architecture, tokens: int, sequences: int = 1) -> DynamicCache:
+    """Bytes of transformers 5.23's DynamicCache in 16 bits.
+
+    `visible` and `after_prefill` are of a prompt of `tokens`, `decoding` of one token more.
+    """
+    visible = after_prefill = decoding = 0
+    expanded = architecture.model_type in EXPANDED
+    for layer in architecture.layers:
+        mixer = layer.mixer
+        if expanded and isinstance(mixer, Attention) and mixer.kv_heads > 1:
+            mixer = replace(mixer, kv_heads=mixer.heads)
+        size, width = token_bytes(mixer), window(mixer)
+        state = state_bytes(layer.mixer)
+        visible += size * (tokens if width is None else min(tokens, width - 1)) + state
+        after_prefill += size * tokens + state
+        decoding += size * (tokens + 1 if width is None else min(tokens + 1, width)) + state
+    rule = _rule(architecture, "16-bit", 1)
+    kept = "min(tokens, window - 1)"
+    return DynamicCache(
+        Figure("cache in use", sequences * visible, f"{kept} * {rule}"),
+        Figure("cache held after the prompt", sequences * after_prefill, f"tokens * {rule}"),
+        Figure("cache held while decoding", sequences * decoding, f"(1 + {kept}) * {rule}"),
+    )
 
 
 def window(mixer: Mixer | None) -> int | None:

@@ -23,11 +23,7 @@ def require_legal(engine: Engine, model: PlannedModel, build: Build, degrees: De
     fault = degree_fault(engine, model, build, degrees)
     if fault is None:
         return
-    legal = [
-        t
-        for t in range(1, LARGEST + 1)
-        if degree_fault(engine, model, build, replace(degrees, tensor=t)) is None
-    ]
+    legal = legal_degrees(engine, model, build, degrees)
     below = max((t for t in legal if t < degrees.tensor), default=1)
     raise RefusedError(
         f"{engine.name} does not run {build.name} on {degrees.tensor} tensor-parallel ranks",
@@ -36,9 +32,37 @@ def require_legal(engine: Engine, model: PlannedModel, build: Build, degrees: De
     )
 
 
-def degree_fault(
-    engine: Engine, model: PlannedModel, build: Build, degrees: Degrees
+def legal_degrees(engine: Engine, model: PlannedModel, build: Build, degrees: Degrees) -> list[int]:
+    """Tensor-parallel degrees up to 64 at which `engine` takes a build, all else as it is."""
+    return [
+        tensor
+        for tensor in range(1, LARGEST + 1)
+        if degree_fault(engine, model, build, replace(degrees, tensor=tensor)) is None
+    ]
+
+
+def build_fault(
+    engine: Engine, model: PlannedModel, build: Build, capability: str | None
 ) -> str | None:
+    """Why `engine` does not load a build, or has no kernel for it on a GPU; None if it does."""
+    if build.format is None:
+        return None
+    seen = set()
+    for kind in model.kinds:
+        for scheme in build.schemes_of(kind):
+            if scheme is None or (scheme, kind.experts) in seen:
+                continue
+            seen.add((scheme, kind.experts))
+            facts = facts_of(kind.tensor, transposed=kind.transposed)
+            fault = engine.refuses(build.format.name, scheme, facts)
+            if fault is None and capability is not None:
+                fault = engine.refuses_gpu(build.format.name, scheme, capability)
+            if fault is not None:
+                return fault
+    return None
+
+
+def degree_fault(engine: Engine, model: PlannedModel, build: Build, degrees: Degrees) -> str | None:
     """Why `engine` does not take a build at these degrees, as a sentence; None if it does."""
     if degrees.tensor == 1:
         return None

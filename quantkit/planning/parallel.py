@@ -154,25 +154,20 @@ def rank_count(kind: Kind, degrees: Degrees) -> int:
 
 def rank_elements(kind: Kind, degrees: Degrees, *, padded: bool = True) -> int:
     """Elements that one rank holds of a tensor that is not quantized here."""
-    shape, t = kind.tensor.shape, degrees.tensor
-    size = math.prod(shape)
-    if not shape or (_whole_experts(kind, degrees) and kind.tensor.split != "experts"):
-        return size
-    match kind.tensor.split:
-        case "vocabulary":
-            unit = VOCABULARY_UNIT if padded else 1
-            rows = -(-shape[0] // unit) * unit
-            return -(-rows // t) * (size // shape[0] if shape[0] else 0)
-        case "experts":
-            return -(-size // (degrees.expert if degrees.expert > 1 else t))
-        case "kv_rows":
-            return -(-size // _kv_shares(kind, t))
-        case "columns" if 1 in shape:  # scales of whole channels: each rank needs them all
-            return size
-        case "rows" | "columns":
-            return -(-size // t)
-        case _:
-            return size
+    shape, size = kind.tensor.shape, math.prod(kind.tensor.shape)
+    if kind.tensor.split == "vocabulary" and padded:
+        size = -(-shape[0] // VOCABULARY_UNIT) * VOCABULARY_UNIT * (size // shape[0])
+    return -(-size // _ranks(kind, degrees))
+
+
+def _ranks(kind: Kind, degrees: Degrees) -> int:
+    """Ranks over which a tensor is dealt; 1 where each has a copy."""
+    split, shape = kind.tensor.split, kind.tensor.shape
+    if _whole_experts(kind, degrees):
+        return degrees.expert if split == "experts" else 1
+    if split == "replicated" or not shape or (split == "columns" and 1 in shape):
+        return 1  # scales of whole channels: each rank of a linear dealt by inputs needs them all
+    return _kv_shares(kind, degrees.tensor) if split == "kv_rows" else degrees.tensor
 
 
 def _whole_experts(kind: Kind, degrees: Degrees) -> bool:

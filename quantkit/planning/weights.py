@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from quantkit.checkpoint.header import DTYPE_BYTES
@@ -98,13 +98,13 @@ def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
     uniform = not recipe.overrides
     linears = [
         # where all become the same, so do fused ones, and one of each kind stands for all
-        facts_of(replace(t, fused=()) if uniform else t, transposed=kind.transposed)
+        facts_of(t._replace(fused=()) if uniform else t, transposed=kind.transposed)
         for kind in model.kinds
         for t in (kind.linears[:1] if uniform else kind.linears)
     ]
     plan = make_plan(recipe, linears, [output.check, *engine_checks])
     scheme = next(iter(plan.schemes.values()), None)
-    label = f"{scheme.label()} {recipe.format}" if scheme else recipe.name
+    label = f"{scheme.label()} ({recipe.name})" if scheme else recipe.name
     return Build(label, recipe, output, plan.schemes, uniform)
 
 
@@ -123,17 +123,23 @@ def weigh(
     parts: dict[Part, int] = {}
     tied = model.architecture.tied
     for kind in model.kinds:
-        tensor = kind.tensor
-        if stage is not None and not stage.holds(tensor, tied=tied):
-            continue
-        share = rank_count(kind, degrees)
-        for scheme, count in build.schemes_of(kind).items():
-            if scheme is None:
-                one = rank_elements(kind, degrees, padded=padded) * DTYPE_BYTES[tensor.dtype]
-            else:
-                one = quantized_bytes(build, kind, scheme, degrees)
-            parts[tensor.part] = parts.get(tensor.part, 0) + one * count * share // kind.count
+        if stage is None or stage.holds(kind.tensor, tied=tied):
+            size = kind_bytes(build, kind, degrees, padded=padded)
+            parts[kind.tensor.part] = parts.get(kind.tensor.part, 0) + size
     return parts
+
+
+def kind_bytes(build: Build, kind: Kind, degrees: Degrees = ONE, *, padded: bool = False) -> int:
+    """Bytes that a rank holds of all tensors of a kind."""
+    total, share = 0, rank_count(kind, degrees)
+    for scheme, count in build.schemes_of(kind).items():
+        if scheme is None:
+            elements = rank_elements(kind, degrees, padded=padded)
+            one = elements * DTYPE_BYTES[kind.tensor.dtype]
+        else:
+            one = quantized_bytes(build, kind, scheme, degrees)
+        total += one * count * share // kind.count
+    return total
 
 
 def quantized_bytes(build: Build, kind: Kind, scheme: Scheme, degrees: Degrees = ONE) -> int:
@@ -142,4 +148,3 @@ def quantized_bytes(build: Build, kind: Kind, scheme: Scheme, degrees: Degrees =
     dtype = MODEL_DTYPES.get(kind.tensor.dtype, "bfloat16")
     layout = build.format.layout(scheme, rank_facts(kind, degrees), dtype)
     return sum(DTYPE_BYTES[stored] * math.prod(shape) for stored, shape in layout.values())
-

@@ -17,13 +17,16 @@ class Hub:
     """What the server has and what it was asked for; tests change it while it runs.
 
     `files` maps repository to path to content. `requests` holds `METHOD path` lines.
-    `faults` maps a path to "cut" (connection closed half way) or "flip" (one bit wrong).
+    `faults` maps a path to "cut" (connection closed half way) or "flip" (one bit wrong). `sent`
+    counts the bytes of each file that went out; without `ranges` a part cannot be asked for.
     """
 
     files: dict[str, dict[str, bytes]]
     gated: set[str] = field(default_factory=set)
     faults: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    sent: dict[str, int] = field(default_factory=dict)
+    ranges: bool = True
     url: str = ""
 
     def fetched(self) -> set[str]:
@@ -114,7 +117,18 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.hub.faults.get(path)
         if fault == "flip":
             content = content[:-1] + bytes([content[-1] ^ 1])
-        self._send(200, content, headers, cut=fault == "cut")
+        self._send_part(path, content, headers, cut=fault == "cut")
+
+    def _send_part(self, path: str, content: bytes, headers: dict[str, str], *, cut: bool) -> None:
+        status, wanted = 200, self.headers.get("Range", "")
+        if wanted and self.hub.ranges:
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            begin, end = int(first), min(int(last or len(content)), len(content) - 1)
+            headers["Content-Range"] = f"bytes {begin}-{end}/{len(content)}"
+            status, content = 206, content[begin : end + 1]
+        if self.command == "GET":
+            self.hub.sent[path] = self.hub.sent.get(path, 0) + len(content)
+        self._send(status, content, headers, cut=cut)
 
     def _error(self, status: int, code: str, message: str) -> None:
         headers = {"X-Error-Code": code, "X-Error-Message": message}

@@ -200,7 +200,7 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert tried in str(caught.value.hint)
     assert not list(tmp_path.iterdir())
     with pytest.raises(error):
-        quantkit.plan(str(folder), recipe=quantkit.build_recipe(None, **changes))
+        quantkit.dry_run(str(folder), recipe=quantkit.build_recipe(None, **changes))
 
 
 def test_an_output_inside_the_model_is_refused(tiny_checkpoint: Callable[..., Path]) -> None:
@@ -313,7 +313,7 @@ def test_a_scheme_that_contradicts_itself_is_refused(
 ) -> None:
     wanted = quantkit.build_recipe(method=method, settings=settings)
     with pytest.raises(RefusedError, match=told):
-        quantkit.plan(str(tiny_checkpoint("llama")), recipe=wanted)
+        quantkit.dry_run(str(tiny_checkpoint("llama")), recipe=wanted)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_an_option_that_cannot_be_is_told_before_the_model_is_looked_for(
 ) -> None:
     wanted = quantkit.build_recipe(method=method, settings=[setting])
     with pytest.raises(InputError) as caught:
-        quantkit.plan("org/no-such-model", recipe=wanted)
+        quantkit.dry_run("org/no-such-model", recipe=wanted)
     assert told in str(caught.value)
 
 
@@ -347,7 +347,7 @@ def test_sizes_stated_by_overrides_do_not_count_for_auto(
     folder = tiny_checkpoint("llama", intermediate_size=200)
     override = 'overrides=[{match: "*.down_proj", group_size: channel}]'
     wanted = quantkit.build_recipe(method="gptq", format="compressed-tensors", settings=[override])
-    schemes = quantkit.plan(str(folder), recipe=wanted).schemes
+    schemes = quantkit.dry_run(str(folder), recipe=wanted).schemes
     sizes = {name.rsplit(".", 1)[-1]: scheme.group_size for name, scheme in schemes.items()}
     assert sizes["down_proj"] is None
     assert sizes["up_proj"] == 128

@@ -1,0 +1,235 @@
+"""A forecast as text and as a document."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quantkit.cli.console import Console, size, table
+
+if TYPE_CHECKING:
+    from quantkit.planning.forecast import Forecast, Outlook
+
+GIB = 2**30
+BAR = 60
+MISSED = 3
+
+
+def forecast_document(found: "Forecast") -> dict[str, Any]:
+    """The forecast for JSON; all sizes in bytes."""
+    place, model = found.place, found.model
+    return {
+        "model": model.name,
+        "model_type": model.architecture.model_type,
+        "origin": model.inventory.origin,
+        "quantized": model.quantized,
+        "context": found.load.context,
+        "batch": found.load.sequences,
+        "kv": found.load.cache,
+        "gpu": None
+        if place is None
+        else {
+            "name": place.gpu.name,
+            "bytes": place.gpu.memory,
+            "bandwidth": place.gpu.bandwidth,
+            "source": place.gpu.source,
+        },
+        "engine": place.engine if place else None,
+        "degrees": vars(place.degrees) if place else None,
+        "chosen": found.chosen.build.name if found.chosen else None,
+        "fits": found.chosen.fits if found.chosen else None,
+        "try": list(found.hints),
+        "builds": [_build_document(outlook) for outlook in found.outlooks],
+    }
+
+
+def _build_document(outlook: "Outlook") -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "build": outlook.build.name,
+        "recipe": outlook.build.recipe.name if outlook.build.recipe else None,
+        "bytes": outlook.bytes,
+        "parts": dict(outlook.parts),
+        "fault": outlook.fault,
+    }
+    deployed = outlook.deployment
+    if deployed is None:
+        return document
+    figures = (*deployed.fixed, deployed.cache, deployed.budget)
+    return document | {
+        "fits": deployed.fits,
+        "rank": {"weights": deployed.weights, "cache": deployed.cache.bytes}
+        | {"other": deployed.other, "total": deployed.total, "budget": deployed.budget.bytes},
+        "cache_tokens": deployed.tokens,
+        "longest_context": deployed.longest,
+        "largest_batch": deployed.most,
+        "decode_tokens_per_second": outlook.decode.tokens_per_second if outlook.decode else None,
+        "prefill_tokens_per_second": outlook.prefill.tokens_per_second if outlook.prefill else None,
+        "offload": vars(outlook.offload) if outlook.offload else None,
+        "figures": [vars(figure) for figure in figures],
+    }
+
+
+def forecast_text(found: "Forecast", *, explain: bool) -> str:
+    """Header, table, bar, verdict and what to try; with `explain` every figure's rule."""
+    lines = [*_head(found), ""]
+    if found.place is None:
+        lines += [_weights_table(found), *_faults(found)]
+    else:
+        lines += [_deploy_table(found), *_faults(found)]
+        if found.chosen:
+            lines += ["", *bar(found.chosen), "", *verdict(found)]
+    if explain:
+        lines += ["", *_rules(found)]
+    return "\n".join(lines)
+
+
+def _head(found: "Forecast") -> list[str]:
+    from math import prod
+
+    from quantkit.checkpoint.header import DTYPE_BYTES
+
+    model, load, place = found.model, found.load, found.place
+    count = sum(prod(t.shape) for t in model.inventory.tensors if not t.buffer)
+    elements = "" if model.quantized else f"{count:,} parameters, "
+    layers = len(model.architecture.layers)
+    lines = [
+        f"{model.name}: {model.architecture.model_type}, {elements}{layers} blocks "
+        f"(from {model.inventory.origin})"
+    ]
+    extra = sum(
+        prod(t.shape) * DTYPE_BYTES[t.dtype]
+        for t in model.inventory.tensors
+        if t.layer is not None and t.layer >= layers
+    )
+    if extra:
+        lines.append(f"not counted: {size(extra)} of extra blocks, which engines load on demand")
+    if place is not None:
+        speed = f", {place.gpu.bandwidth / 1e9:.0f} GB/s" if place.gpu.bandwidth else ""
+        count = place.degrees.gpus
+        lines.append(
+            f"{f'{count} x ' if count > 1 else ''}{place.gpu.name}: "
+            f"{place.gpu.memory / GIB:.2f} GiB{speed}; {place.engine}; "
+            f"{load.sequences} x {load.context:,} tokens, {load.cache} cache"
+        )
+    return lines
+
+
+def _weights_table(found: "Forecast") -> str:
+    names = list(dict.fromkeys(part for outlook in found.outlooks for part in outlook.parts))
+    rows: list[tuple[object, ...]] = []
+    for outlook in found.outlooks:
+        parts = [_gib(outlook.parts[name]) if name in outlook.parts else None for name in names]
+        whole = (_gib(outlook.bytes), size(outlook.bytes)) if outlook.parts else (None, "refused")
+        rows.append((outlook.build.name, *parts, *whole))
+    return table(("build, GiB", *names, "all", ""), rows)
+
+
+def _deploy_table(found: "Forecast") -> str:
+    place = found.place
+    assert place is not None
+    rows = [_row(outlook) for outlook in found.outlooks]
+    gpu = f"fits {place.gpu.memory / GIB:.1f} GiB"
+    head = ("build", "weights", "KV", "other", "total GiB", gpu, "context up to", "tok/s <=")
+    return table(head, rows)
+
+
+def _row(outlook: "Outlook") -> Sequence[object]:
+    deployed = outlook.deployment
+    if deployed is None:
+        return (outlook.build.name, _gib(outlook.bytes), None, None, None, "refused", None, None)
+    over = deployed.total - deployed.budget.bytes
+    sizes = (deployed.weights, deployed.cache.bytes, deployed.other, deployed.total)
+    return (
+        outlook.build.name,
+        *map(_gib, sizes),
+        "yes" if over <= 0 else f"{over / GIB:.1f} over",
+        deployed.longest or "none",
+        round(outlook.decode.tokens_per_second) if outlook.decode else None,
+    )
+
+
+def _faults(found: "Forecast") -> list[str]:
+    return [f"{o.build.name}: {o.fault}" for o in found.outlooks if o.fault]
+
+
+def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
+    """What fills a GPU, a letter for each part; `|` ends the engine's share, `>` is beyond all."""
+    deployed = outlook.deployment
+    assert deployed is not None
+    memory = deployed.place.gpu.memory
+    parts = {"W": deployed.weights, "o": deployed.other, "K": deployed.cache.bytes}
+    drawn, at = "", 0
+    for letter, count in parts.items():
+        at += count
+        drawn += letter * (round(at / memory * width) - len(drawn))
+    limit = round(deployed.budget.bytes / memory * width)
+    over = ">" if len(drawn) > width else ""
+    drawn = drawn[:width].ljust(limit, ".")
+    drawn = drawn[:limit] + "|" + drawn[limit:].ljust(width - limit, "-") + over
+    left = max(0, deployed.budget.bytes - deployed.total)
+    legend = f"W weights {_gib(parts['W'])}, o other {_gib(parts['o'])}, K cache {_gib(parts['K'])}"
+    return [f"[{drawn}]", f"{legend}, . free {_gib(left)} GiB: {outlook.build.name}"]
+
+
+def verdict(found: "Forecast") -> list[str]:
+    """One sentence on the best build, and what to try."""
+    chosen = found.chosen
+    assert chosen is not None
+    assert chosen.deployment is not None
+    deployed, load = chosen.deployment, found.load
+    if deployed.fits:
+        lines = [
+            f"{chosen.build.name} fits: {deployed.longest:,} tokens of context for "
+            f"{load.sequences}, or {deployed.most:,} sequences of {load.context:,} tokens"
+        ]
+        recipe = chosen.build.recipe
+        if recipe is not None:
+            command = f"quantkit quantize {found.model.name} -o OUT --recipe {recipe.name}"
+            lines.append(f"next: {command}")
+        return lines
+    over = (deployed.total - deployed.budget.bytes) / GIB
+    lines = [f"no build fits: the smallest, {chosen.build.name}, needs {over:.1f} GiB more"]
+    if chosen.offload is not None:
+        blocks, seconds = chosen.offload.blocks, chosen.offload.seconds
+        bound = f", at least {seconds:.2g} s a token" if seconds else ""
+        rest = len(found.model.architecture.layers) - blocks["GPU"]
+        lines.append(
+            f"offloaded by transformers: {blocks['GPU']} blocks on the GPU, {rest} in RAM{bound}"
+        )
+    return lines + [f"try: {hint}" for hint in found.hints]
+
+
+def _rules(found: "Forecast") -> list[str]:
+    """Every figure of the chosen build with its rule."""
+    chosen = found.chosen
+    if chosen is None or chosen.deployment is None:
+        return []
+    deployed, gpu = chosen.deployment, chosen.deployment.place.gpu
+    rows: list[tuple[object, ...]] = [
+        (figure.name, f"{figure.bytes:,}", figure.rule)
+        for figure in (*deployed.fixed, deployed.cache, deployed.budget)
+    ]
+    bounds: Mapping[str, Any] = {"decode": chosen.decode, "prefill": chosen.prefill}
+    rows += [
+        (f"{name}, tok/s", f"{bound.tokens_per_second:,.0f}", f"at most {bound.rule}")
+        for name, bound in bounds.items()
+        if bound is not None
+    ]
+    rows.append((gpu.name, f"{gpu.memory:,}", gpu.source))
+    return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
+
+
+def gate(console: Console, found: "Forecast", limit: str | None) -> int:
+    """Exit code 3 where the first build needs more than `limit` bytes on a GPU, else 0."""
+    if limit is None:
+        return 0
+    from quantkit.checkpoint.sizes import parse_size
+
+    wanted = found.outlooks[-1] if found.chosen is None else found.chosen
+    need = wanted.deployment.total if wanted.deployment else wanted.bytes
+    if need <= parse_size(limit):
+        return 0
+    console.note(f"{wanted.build.name} needs {need:,} bytes, more than {limit}")
+    return MISSED
+
+
+def _gib(count: int) -> float:
+    return round(count / GIB, 1 if count > 10 * GIB else 2)

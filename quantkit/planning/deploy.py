@@ -1,0 +1,207 @@
+"""Whether a build fits a GPU: weights, activations, overheads and KV cache against what is there.
+
+Everything but the cache is fixed before a model is served; the cache takes the rest. What "0.9 of
+the memory" means is each engine's own: `serving` has their rules.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from quantkit.planning.architecture import Architecture
+from quantkit.planning.figure import Figure
+from quantkit.planning.forward import activation_peak
+from quantkit.planning.hardware import Gpu
+from quantkit.planning.kv import CacheDtype, cache_bytes, full_token_bytes, token_bytes
+from quantkit.planning.paging import paged_bytes, paged_cache
+from quantkit.planning.parallel import Degrees, Stage, stages_of
+from quantkit.planning.serving import Settings
+from quantkit.planning.weights import ONE, Build, PlannedModel, weigh
+
+MOST_CONTEXT = 2**24
+MOST_SEQUENCES = 2**16
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is to be served: `sequences` of `context` tokens at once, and what the cache holds."""
+
+    context: int
+    sequences: int = 1
+    cache: CacheDtype = "16-bit"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where: an engine with its settings, on GPUs of one kind."""
+
+    gpu: Gpu
+    engine: str
+    settings: Settings
+    degrees: Degrees = ONE
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A build in its place under a load, on the rank with least room.
+
+    `fixed` are the figures but for the cache. `tokens` fit into the cache at the asked length of a
+    sequence; `longest` is the longest context at the asked number of sequences, `most` the largest
+    number at the asked context; 0 is none at all.
+    """
+
+    build: Build
+    place: Place
+    load: Load
+    budget: Figure
+    fixed: tuple[Figure, ...]
+    cache: Figure
+    tokens: int
+    longest: int
+    most: int
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the rank's weights."""
+        return sum(f.bytes for f in self.fixed if f.name.startswith("weights"))
+
+    @property
+    def other(self) -> int:
+        """Bytes of activations and overheads."""
+        return sum(figure.bytes for figure in self.fixed) - self.weights
+
+    @property
+    def available(self) -> int:
+        """Bytes left to the cache; below 0 where not even the model fits."""
+        return self.budget.bytes - self.weights - self.other
+
+    @property
+    def total(self) -> int:
+        """Bytes that are needed."""
+        return self.weights + self.other + self.cache.bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the asked load does."""
+        return self.total <= self.budget.bytes
+
+
+def deploy(model: PlannedModel, build: Build, place: Place, load: Load) -> Deployment:
+    """How a build fills its rank with least room, and what load would still fit."""
+    stages = stages_of(len(model.architecture.layers), place.degrees.pipeline)
+    ranks = [_rank(model, build, place, load, stage) for stage in stages]
+    tightest = min(ranks, key=lambda rank: rank.budget.bytes - rank.total)
+    return replace(
+        tightest,
+        tokens=min(rank.tokens for rank in ranks),
+        longest=min(rank.longest for rank in ranks),
+        most=min(rank.most for rank in ranks),
+    )
+
+
+def _rank(model: PlannedModel, build: Build, place: Place, load: Load, stage: Stage) -> Deployment:
+    architecture = stage.of(model.architecture)
+    budget, fixed = fixed_figures(model, build, place, load, stage)
+    weights = sum(figure.bytes for figure in fixed if figure.name.startswith("weights"))
+    cache = cache_rule(architecture, place, load.cache)
+
+    def fits(context: int, sequences: int) -> bool:
+        asked = replace(load, context=context, sequences=sequences)
+        peak = activations(architecture, place, asked)
+        other = sum(f.bytes for f in place.settings.overheads(peak, place.degrees))
+        return weights + other + cache(context, sequences).bytes <= budget.bytes
+
+    limit = model.architecture.context or MOST_CONTEXT
+    return Deployment(
+        build,
+        place,
+        load,
+        budget,
+        fixed,
+        cache(load.context, load.sequences),
+        tokens=capacity(architecture, place, load, budget.bytes - sum(f.bytes for f in fixed)),
+        longest=largest(lambda context: fits(context, load.sequences), limit),
+        most=largest(lambda count: fits(load.context, count), MOST_SEQUENCES),
+    )
+
+
+def fixed_figures(
+    model: PlannedModel, build: Build, place: Place, load: Load, stage: Stage
+) -> tuple[Figure, tuple[Figure, ...]]:
+    """What the engine may take of a GPU, and what of it is gone before there is a cache."""
+    settings, degrees = place.settings, place.degrees
+    padded = place.engine != "transformers"
+    parts = weigh(model, build, degrees, stage, padded=padded)
+    origin = model.inventory.origin
+    how = f"sum over the rank's tensors, {origin}"
+    if build.format is not None:
+        how += f"; linears as {build.format.name} stores {build.name}"
+    weights = tuple(Figure(f"weights: {part}", count, how) for part, count in parts.items())
+    peak = activations(stage.of(model.architecture), place, load)
+    budget = settings.budget(place.gpu.memory)
+    return budget, (*weights, *settings.overheads(peak, degrees))
+
+
+def activations(architecture: Architecture, place: Place, load: Load) -> Figure:
+    """The peak of a prefill step: of a chunk, or in transformers of all prompts at once."""
+    settings, tokens, rows = place.settings, place.settings.chunk, place.settings.rows
+    if place.engine == "transformers":
+        tokens, rows = load.context * load.sequences, load.sequences
+    return activation_peak(architecture, tokens or settings.chunk, rows, place.degrees.tensor)
+
+
+Cache = Callable[[int, int], Figure]
+
+
+def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> Cache:
+    """Bytes of one rank's cache by context and number of sequences, as the engine keeps it."""
+    tensor = place.degrees.tensor
+    if place.engine == "vllm":
+        paged = paged_cache(architecture, dtype, tp=tensor, block_tokens=place.settings.block)
+        return lambda context, n: paged_bytes(paged, context, n, place.settings.chunk)
+    if place.engine == "transformers":
+        return lambda context, n: _grown(architecture, context, n, dtype)
+    block = place.settings.block
+
+    def whole_pages(context: int, sequences: int) -> Figure:
+        rounded = -(-context // block) * block
+        return cache_bytes(architecture, rounded, sequences, dtype=dtype, tp=tensor)
+
+    return whole_pages
+
+
+def _grown(architecture: Architecture, context: int, sequences: int, dtype: CacheDtype) -> Figure:
+    """DynamicCache after a prefill: windows hold all of it, and one layer is held twice.
+
+    transformers 5.23: a sliding layer keeps a view of its full storage; an update concatenates.
+    """
+    held = cache_bytes(architecture, context, sequences, dtype=dtype)
+    full = full_token_bytes(architecture, dtype).bytes * context * sequences
+    layers = [token_bytes(layer.mixer, dtype) for layer in architecture.layers]
+    again = max(layers, default=0) * context * sequences
+    rule = f"{context} tokens in every layer until the next one comes, + one layer's while it grows"
+    return Figure(held.name, max(full, held.bytes) + again, rule)
+
+
+def capacity(architecture: Architecture, place: Place, load: Load, room: int) -> int:
+    """Tokens that `room` bytes of cache hold, as vLLM's log counts them: whole blocks.
+
+    Where layers differ in kind, as many as sequences of the asked length make use of.
+    """
+    if room <= 0:
+        return 0
+    tensor, block = place.degrees.tensor, place.settings.block
+    if place.engine == "vllm":
+        paged = paged_cache(architecture, load.cache, tp=tensor, block_tokens=block)
+        if len(paged.groups) == 1 and not paged.groups[0].state:
+            return room // paged.block_bytes * paged.groups[0].block_tokens
+    one = cache_rule(architecture, place, load.cache)(load.context, 1).bytes
+    return room * load.context // one if one else 0
+
+
+def largest(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number up to `limit` that fits, if all smaller ones do; 0 if not even 1."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

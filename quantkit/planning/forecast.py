@@ -1,0 +1,184 @@
+"""What `plan` tells of a model: its parts, its builds, and how each would fill a GPU."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from quantkit.core import registry
+from quantkit.core.engine import Engine
+from quantkit.core.errors import RefusedError
+from quantkit.core.recipe import Recipe
+from quantkit.planning.deploy import Deployment, Load, Place, deploy
+from quantkit.planning.inventory import Part
+from quantkit.planning.kv import cache_bytes
+from quantkit.planning.legal import build_fault, degree_fault, require_legal
+from quantkit.planning.offload import Split, split_blocks
+from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
+from quantkit.planning.weights import (
+    Build,
+    PlannedModel,
+    recipe_build,
+    stored_build,
+    weigh,
+)
+
+SMALL_CHUNK, SMALL_ROWS = 2048, 256
+"""vLLM's own on cards below 70 GiB."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """One build: what it weighs and, where a GPU was named, how it fills that.
+
+    `fault` says why it cannot be had, or be served so; then there is no deployment.
+    """
+
+    build: Build
+    parts: Mapping[Part, int]
+    fault: str | None = None
+    deployment: Deployment | None = None
+    decode: Bound | None = None
+    prefill: Bound | None = None
+    offload: Split | None = None
+
+    @property
+    def bytes(self) -> int:
+        """All tensors of the build."""
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether it serves the asked load."""
+        return self.deployment is not None and self.deployment.fits
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The answer of `plan`: the builds in falling size, and what to `try`."""
+
+    model: PlannedModel
+    outlooks: tuple[Outlook, ...]
+    place: Place | None
+    load: Load
+    hints: tuple[str, ...] = field(default=())
+
+    @property
+    def chosen(self) -> Outlook | None:
+        """The largest build that fits, else the smallest that could be served at all."""
+        served = [o for o in self.outlooks if o.deployment is not None]
+        return next((o for o in served if o.fits), served[-1] if served else None)
+
+
+def forecast(
+    model: PlannedModel, recipes: Sequence[Recipe], place: Place | None, load: Load
+) -> Forecast:
+    """The model as it is and as each recipe would leave it, in a place under a load.
+
+    Raises:
+        RefusedError: the engine does not run the model at these degrees, whatever its format.
+    """
+    if place is not None:
+        engine: Engine = registry.load("engines", place.engine, "ENGINE")
+        require_legal(engine, model, stored_build(model), place.degrees)
+    outlooks = [_outlook(model, stored_build(model), place, load)]
+    for recipe in () if model.quantized else recipes:
+        try:
+            build = recipe_build(model, recipe)
+        except RefusedError as error:
+            outlooks.append(Outlook(Build(recipe.name, recipe), {}, error.what))
+            continue
+        outlooks.append(_outlook(model, build, place, load))
+    outlooks.sort(key=lambda outlook: -outlook.bytes)
+    found = Forecast(model, tuple(outlooks), place, load)
+    return replace(found, hints=hints(found))
+
+
+def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load) -> Outlook:
+    outlook = Outlook(build, weigh(model, build))
+    if place is None:
+        return outlook
+    if fault := place_fault(model, build, place):
+        return replace(outlook, fault=fault)
+    deployed = deploy(model, build, place, load)
+    split = None
+    if not deployed.fits and place.degrees.gpus == 1:
+        room = deployed.budget.bytes - deployed.other - deployed.cache.bytes
+        split = split_blocks(model, build, room, None, place.gpu.pcie)
+    return replace(
+        outlook,
+        deployment=deployed,
+        offload=split,
+        decode=_decode(model, deployed),
+        prefill=_prefill(model, deployed),
+    )
+
+
+def place_fault(model: PlannedModel, build: Build, place: Place) -> str | None:
+    """Why the engine does not serve the build there, or None: format, kernels, degrees."""
+    engine: Engine = registry.load("engines", place.engine, "ENGINE")
+    fault = build_fault(engine, model, build, place.gpu.capability)
+    return fault or degree_fault(engine, model, build, place.degrees)
+
+
+def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
+    """All stages read one after the other, the ranks of each side by side."""
+    place, load = deployed.place, deployed.load
+    if place.gpu.bandwidth is None:
+        return None
+    parts = weigh(model, deployed.build, place.degrees)
+    read = read_bytes(parts, model.architecture, load.sequences)
+    cache = cache_bytes(
+        model.architecture,
+        load.context,
+        load.sequences,
+        dtype=load.cache,
+        tp=place.degrees.tensor,
+    )
+    return decode_bound(read, cache.bytes, load.sequences, place.gpu.bandwidth)
+
+
+def _prefill(model: PlannedModel, deployed: Deployment) -> Bound | None:
+    """Weights of 16 bits are multiplied as such; with 8-bit activations in int8."""
+    place = deployed.place
+    eight = any(s.activation for s in deployed.build.schemes.values())
+    rate = place.gpu.rates.get("int8" if eight else "bf16")
+    if rate is None:
+        return None
+    return prefill_bound(model, deployed.load.context, rate * place.degrees.tensor)
+
+
+def hints(found: Forecast) -> tuple[str, ...]:
+    """Options that would let the smallest build fit, each tried; none where one fits already."""
+    chosen = found.chosen
+    if chosen is None or chosen.fits or chosen.deployment is None:
+        return ()
+    deployment, load, place = chosen.deployment, found.load, chosen.deployment.place
+    hints = []
+    if deployment.longest:
+        hints.append(f"--context {deployment.longest}")
+    if deployment.most:
+        hints.append(f"--batch {deployment.most}")
+    others: list[tuple[str, Place, Load]] = []
+    if load.cache == "16-bit":
+        others.append(("--kv 8", place, replace(load, cache="fp8")))
+    if place.engine == "vllm" and place.settings.chunk > SMALL_CHUNK:
+        settings = replace(place.settings, chunk=SMALL_CHUNK, rows=SMALL_ROWS)
+        option = f"--set chunk={SMALL_CHUNK} --set rows={SMALL_ROWS}"
+        others.append((option, replace(place, settings=settings), load))
+    for option, there, asked in others:
+        if deploy(found.model, chosen.build, there, asked).fits:
+            hints.append(option)
+    if more := more_ranks(found.model, chosen.build, place, load):
+        hints.append(f"--tp {more}")
+    return tuple(hints)
+
+
+def more_ranks(model: PlannedModel, build: Build, place: Place, load: Load) -> int | None:
+    """The smallest legal tensor-parallel degree, a power of 2 up to 64, at which a build fits."""
+    for tensor in (2, 4, 8, 16, 32, 64):
+        degrees = replace(place.degrees, tensor=tensor)
+        wider = replace(place, degrees=degrees)
+        if tensor <= place.degrees.tensor or place_fault(model, build, wider) is not None:
+            continue
+        if deploy(model, build, wider, load).fits:
+            return tensor
+    return None

@@ -1,0 +1,74 @@
+"""A model as planning sees it, from a folder, a config.json, or the hub: without its weights."""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from quantkit.checkpoint.files import read_json
+from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
+from quantkit.checkpoint.source import hub_id
+from quantkit.core.errors import InputError
+from quantkit.planning.config import read_architecture
+from quantkit.planning.headers import inventory_from_headers
+from quantkit.planning.parameters import inventory_from_config
+from quantkit.planning.weights import PlannedModel, planned_model
+
+
+def open_model(model: str) -> PlannedModel:
+    """The model that `model` names: a folder, a config.json, or a hub id `org/name[@revision]`.
+
+    Raises:
+        InputError: none of these, or its config is not what it should be.
+        RefusedError: a family whose memory is not known.
+        HubError: gated, not found or offline.
+    """
+    path = Path(model).expanduser()
+    with _no_collection():
+        if path.is_dir() and ((path / SINGLE).exists() or (path / INDEX).exists()):
+            opened = open_checkpoint(path)
+            return _planned(path.resolve().name, opened.config, opened.names)
+        if path.exists():
+            config = read_json(path / CONFIG if path.is_dir() else path)
+            if not isinstance(config, dict):
+                raise InputError(f"`{path}` is not a JSON object", hint="a model's config.json")
+            return _planned((path if path.is_dir() else path.resolve().parent).name, config, {})
+        repo, revision = hub_id(model)
+        from quantkit.checkpoint.remote import remote_headers
+
+        remote = remote_headers(repo, revision)
+        return _planned(repo, remote.config, remote.names)
+
+
+def _planned(
+    name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
+) -> PlannedModel:
+    architecture = read_architecture(config)
+    block = config.get("quantization_config")
+    quantized = str(block.get("quant_method")) if isinstance(block, dict) else None
+    if not tensors and quantized:
+        raise InputError(
+            f"`{name}` is quantized as {quantized}, and only its config is here",
+            why="how large its tensors are, their headers tell",
+            hint="the folder with its safetensors files, or its hub id",
+        )
+    inventory = (
+        inventory_from_headers(tensors, architecture)
+        if tensors
+        else inventory_from_config(config, architecture)
+    )
+    return planned_model(name, inventory, architecture, quantized)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without garbage collection: it would look through 100,000 tensors again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

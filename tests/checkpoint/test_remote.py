@@ -1,0 +1,144 @@
+"""Cases ask a hub on loopback from a child process: the client reads its settings at import."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from quantkit.checkpoint.reader import open_checkpoint
+from quantkit.checkpoint.remote import FIRST
+
+REPO = "org/tiny-llama"
+CLIENT = """
+import json, sys
+from quantkit.checkpoint.remote import remote_headers
+from quantkit.core.errors import QuantkitError
+try:
+    found = remote_headers(*sys.argv[1:])
+    print(json.dumps([found.config, found.names]))
+except QuantkitError as error:
+    print(json.dumps([error.exit_code, str(error)]))
+assert not {"torch", "transformers"} & set(sys.modules)
+"""
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., list[Any]]:
+    """ask(url, repo): [config, tensors], or [exit code, message]."""
+
+    def run(url: str, repo: str = REPO) -> list[Any]:
+        env = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+        env |= {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": url}
+        command = [sys.executable, "-c", CLIENT, repo]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 0, done.stderr
+        found: list[Any] = json.loads(done.stdout)
+        return found
+
+    return run
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    content = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return content | {"tokenizer.model": b"x" * 10**6, "README.md": b"x" * 1000}
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_only_config_index_and_headers_are_fetched(
+    shards: int,
+    tiny_checkpoint: Callable[..., Path],
+    serve: Callable[..., Any],
+    ask: Callable[..., list[Any]],
+) -> None:
+    folder = tiny_checkpoint(shards=shards)
+    files = content_of(folder)
+    hub = serve({REPO: files})
+    config, tensors = ask(hub.url)
+    local = open_checkpoint(folder)
+    assert config == local.config
+    assert {name: tuple(map(_plain, info)) for name, info in tensors.items()} == {
+        name: tuple(info) for name, info in local.names.items()
+    }
+    weights = {name for name in files if name.endswith(".safetensors")}
+    small = {"config.json"} | ({"model.safetensors.index.json"} if shards > 1 else set())
+    assert hub.fetched() - weights <= small | {"model.safetensors.index.json"}
+    assert set(hub.sent) == weights | small
+    assert all(hub.sent[name] <= FIRST for name in weights)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_weights_are_not_fetched_even_where_the_server_sends_all(
+    ranges: bool,
+    tiny_checkpoint: Callable[..., Path],
+    serve: Callable[..., Any],
+    ask: Callable[..., list[Any]],
+) -> None:
+    """A file of 64 MB: of a server that knows no ranges the connection is closed early."""
+    files = {
+        "config.json": (tiny_checkpoint() / "config.json").read_bytes(),
+        "model.safetensors": save({"weight": torch.zeros(2**26, dtype=torch.uint8)}),
+    }
+    hub = serve({REPO: files}, ranges=ranges)
+    _, tensors = ask(hub.url)
+    assert tensors == {"weight": ["U8", [2**26], "model.safetensors", *_span(files)]}
+    if ranges:
+        assert hub.sent["model.safetensors"] == FIRST
+
+
+def _span(files: dict[str, bytes]) -> list[int]:
+    size = len(files["model.safetensors"])
+    return [size - 2**26, size]
+
+
+def test_a_header_longer_than_the_first_request_is_fetched_whole(
+    tiny_checkpoint: Callable[..., Path], serve: Callable[..., Any], ask: Callable[..., list[Any]]
+) -> None:
+    many = {f"layer.{i}.{'x' * 100}": torch.zeros(1) for i in range(2000)}
+    config = (tiny_checkpoint() / "config.json").read_bytes()
+    hub = serve({REPO: {"config.json": config, "model.safetensors": save(many)}})
+    assert set(ask(hub.url)[1]) == set(many)
+
+
+def test_a_model_without_safetensors_has_its_config_only(
+    tiny_checkpoint: Callable[..., Path], serve: Callable[..., Any], ask: Callable[..., list[Any]]
+) -> None:
+    config = (tiny_checkpoint() / "config.json").read_bytes()
+    hub = serve({REPO: {"config.json": config, "pytorch_model.bin": b"x"}})
+    assert ask(hub.url) == [json.loads(config), {}]
+
+
+@pytest.mark.parametrize(
+    ("files", "rest", "code", "message"),
+    [
+        ({"x": b"{}"}, {}, 7, "no `config.json`"),
+        ({"config.json": b"[]"}, {}, 2, "not a JSON object"),
+        ({"config.json": b"{}", "model.safetensors": b"\xff" * 99}, {}, 6, "not a sound"),
+        ({"config.json": b"{}"}, {"gated": {REPO}}, 7, "gated"),
+    ],
+)
+def test_what_goes_wrong_is_told(
+    files: dict[str, bytes],
+    rest: dict[str, Any],
+    code: int,
+    message: str,
+    serve: Callable[..., Any],
+    ask: Callable[..., list[Any]],
+) -> None:
+    found = ask(serve({REPO: files}, **rest).url)
+    assert found[0] == code
+    assert message in found[1]
+
+
+def test_an_unknown_model_is_told(serve: Callable[..., Any], ask: Callable[..., list[Any]]) -> None:
+    assert ask(serve({}).url, "org/nothing")[0] == 7

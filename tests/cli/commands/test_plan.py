@@ -1,0 +1,259 @@
+"""The verb as people run it: on folders, on configs, on the hub, and without torch."""
+
+import json
+import math
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quantkit as package
+from quantkit.core.errors import InputError
+
+Call = Callable[..., tuple[int, str, str]]
+EMBEDDED = Path(package.__file__).parent / "model" / "embedded"
+LLAMA_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+    "max_position_embeddings": 131072,
+}
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    """The config.json of a model of 8e9 parameters."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA_8B))
+    return str(path)
+
+
+def test_without_a_gpu_parts_and_builds_are_told(quantkit: Call) -> None:
+    code, out, _ = quantkit("plan", str(EMBEDDED))
+    assert code == 0
+    assert "embedded: llama" in out
+    assert "(from safetensors headers)" in out
+    for word in ("embedding", "attention", "bf16", "(gptq)", "(smoothquant)", "(nf4-double)"):
+        assert word in out
+
+
+def test_with_one_a_table_a_bar_and_a_verdict(quantkit: Call, llama: str) -> None:
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090", "--context", "32k", "--batch", "2")
+    assert code == 0
+    lines = out.splitlines()
+    assert "4090" in lines[1]
+    assert "2 x 32,768 tokens" in lines[1]
+    rows = {line.split("  ")[0]: line for line in lines}
+    assert "over" in rows["bf16"]
+    assert "yes" in rows["W4 g128 sym (gptq)"]
+    assert "refused" in rows["NF4 g64 double (nf4-double)"]
+    (drawn,) = [line for line in lines if line.startswith("[")]
+    assert [drawn.count(c) > 0 for c in "WoK.|"] == [True] * 5
+    assert lines[-1].startswith("next: quantkit quantize")
+    assert max(map(len, lines)) <= 130
+
+
+def test_the_document_holds_every_figure_with_its_rule(quantkit: Call, llama: str) -> None:
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["gpu"]["name"], document["fits"]) == ("RTX 4090 24GB", True)
+    build = document["builds"][0]
+    assert (build["build"], build["bytes"]) == ("bf16", 16_060_522_496)
+    figures = {figure["name"]: figure["bytes"] for figure in build["figures"]}
+    budget = figures.pop("budget")
+    assert sum(figures.values()) == build["rank"]["total"] <= budget
+    assert all(figure["rule"] for figure in build["figures"])
+
+
+def test_explain_prints_the_rules(quantkit: Call, llama: str) -> None:
+    _, out, _ = quantkit("plan", llama, "--gpu", "4090", "--explain")
+    for rule in ("2048 tokens * (4 * 4096 + 86016)", "blocks of 16 tokens", "0.92 of", "at most"):
+        assert rule in out
+
+
+def test_flags_say_what_the_build_would_be(quantkit: Call, llama: str) -> None:
+    flags = [
+        "--method",
+        "rtn",
+        "--bits",
+        "3",
+        "--group-size",
+        "64",
+        "--format",
+        "compressed-tensors",
+    ]
+    _, out, _ = quantkit("plan", llama, *flags, "--json")
+    assert [b["build"] for b in json.loads(out)["builds"]] == ["bf16", "W3 g64 sym (rtn)"]
+    setting = "overrides=[{match: '*.down_proj', skip: true}]"
+    _, out, _ = quantkit("plan", llama, "--recipe", "gptq", "--set", setting, "--json")
+    kept = 32 * 4096 * 14336 * 2
+    assert json.loads(out)["builds"][1]["parts"]["mlp"] > kept
+
+
+def test_settings_go_to_the_engine(quantkit: Call, llama: str) -> None:
+    options = ["--gpu", "80GB", "--set", "utilization=0.5", "--set", "graphs=0", "--set", "pp=2"]
+    document = json.loads(quantkit("plan", llama, *options, "--json")[1])
+    assert document["degrees"] == {"tensor": 1, "pipeline": 2, "expert": 1}
+    assert document["builds"][0]["rank"]["budget"] == 40 * 10**9
+    names = {figure["name"] for figure in document["builds"][0]["figures"]}
+    assert "CUDA graphs" not in names
+    assert "NCCL" in names
+
+
+def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
+    options = ("--gpu", "24GB", "--bits", "4", "--kv", "8", "--fail-over")
+    assert quantkit("plan", llama, *options, "24GB")[0] == 0
+    code, _, error = quantkit("plan", llama, *options, "4GiB")
+    assert code == 3
+    assert "more than 4GiB" in error
+    assert quantkit("plan", llama, "--fail-over", "100GB")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "hint"),
+    [
+        (("--gpu", "4091"), 2, "RTX 4090 24GB"),
+        (("--gpu", "4090", "--tp", "3"), 4, "--tp 2"),
+        (("--gpu", "4090", "--engine", "vlm"), 2, "vllm"),
+        (("--gpu", "4090", "--context", "much"), 2, "32k"),
+        (("--gpu", "4090", "--kv", "4"), 2, "--kv 16"),
+        (("--gpu", "4090", "--set", "pp=two"), 2, "pp=2"),
+        (("--gpu", "4090", "--batch", "0"), 2, "--help"),
+        (
+            (
+                "--gpu",
+                "local",
+            ),
+            4,
+            "--gpu 4090",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_a_remedy(
+    quantkit: Call,
+    llama: str,
+    options: tuple[str, ...],
+    code: int,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    found, _, error = quantkit("plan", llama, *options)
+    assert found == code
+    assert hint in error.partition("try: ")[2]
+
+
+def test_a_bar_that_is_too_short_says_so(quantkit: Call, llama: str) -> None:
+    _, out, _ = quantkit("plan", llama, "--gpu", "10GB", "--context", "128k")
+    (drawn,) = [line for line in out.splitlines() if line.startswith("[")]
+    assert drawn.endswith(">]")
+    assert "no build fits" in out
+    assert "try: --context" in out
+
+
+def sparse_checkpoint(folder: Path, layers: int, experts: int, shards: int) -> int:
+    """A model of DeepSeek-V3's shape in bf16, its data holes in the files; how many tensors."""
+    hidden, width = 7168, 2048
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (129280, hidden),
+        "lm_head.weight": (129280, hidden),
+        "model.norm.weight": (hidden,),
+    }
+    attention = {
+        "q_a_proj": (1536, hidden),
+        "q_a_layernorm": (1536,),
+        "q_b_proj": (24576, 1536),
+        "kv_a_proj_with_mqa": (576, hidden),
+        "kv_a_layernorm": (512,),
+        "kv_b_proj": (32768, 512),
+        "o_proj": (hidden, 16384),
+    }
+    for layer in range(layers):
+        block = f"model.layers.{layer}."
+        shapes |= {f"{block}self_attn.{name}.weight": shape for name, shape in attention.items()}
+        shapes |= {f"{block}{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
+        parts = {f"mlp.experts.{i}": width for i in range(experts if layer >= 3 else 0)}
+        parts |= {"mlp.shared_experts": width} if layer >= 3 else {"mlp": 18432}
+        for name, size in parts.items():
+            shapes |= {f"{block}{name}.{n}_proj.weight": (size, hidden) for n in ("gate", "up")}
+            shapes[f"{block}{name}.down_proj.weight"] = (hidden, size)
+        if layer >= 3:
+            shapes[f"{block}mlp.gate.weight"] = (experts, hidden)
+            shapes[f"{block}mlp.gate.e_score_correction_bias"] = (experts,)
+    names, weight_map = list(shapes), {}
+    per = -(-len(names) // shards)
+    for shard in range(shards):
+        file, at, header = f"model-{shard + 1:05}-of-{shards:05}.safetensors", 0, {}
+        for name in names[shard * per : (shard + 1) * per]:
+            end = at + 2 * math.prod(shapes[name])
+            header[name] = {"dtype": "BF16", "shape": shapes[name], "data_offsets": (at, end)}
+            weight_map[name], at = file, end
+        raw = json.dumps(header).encode()
+        with (folder / file).open("wb") as handle:
+            handle.write(struct.pack("<Q", len(raw)) + raw)
+            handle.truncate(8 + len(raw) + at)
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    known = Path(__file__).parents[2] / "planning" / "known_models.json"
+    (config,) = [m["config"] for m in json.loads(known.read_text()) if m["name"] == "DeepSeek-V3"]
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
+    return len(shapes)
+
+
+TIMED = """
+import sys, time
+from quantkit.cli.main import run
+assert run(sys.argv[1:]) == 0
+heavy = {"torch", "transformers", "numpy", "safetensors", "scipy", "huggingface_hub"}
+loaded = heavy & set(sys.modules)
+print(time.process_time(), sorted(loaded), file=sys.stderr)
+"""
+
+
+def test_671b_in_163_files_within_seconds_and_without_torch(tmp_path: Path, child: Any) -> None:
+    """45,000 tensors here; the bound leaves room for machines that do much else meanwhile."""
+    folder = tmp_path / "v3"
+    folder.mkdir()
+    assert sparse_checkpoint(folder, 61, 256, 163) > 45_000
+    options = ["--gpu", "h200", "--tp", "8", "--context", "32k", "--batch", "8", "--explain"]
+    done = child(["-c", TIMED, "plan", str(folder), *options])
+    assert done.returncode == 0, done.stderr
+    seconds, _, loaded = done.stderr.strip().partition(" ")
+    assert loaded == "[]"
+    assert float(seconds) < 3
+    assert "deepseek_v3, 671,026,404,352 parameters" in done.stdout
+    shutil.rmtree(folder)
+
+
+def test_70b_from_its_config_without_torch(tmp_path: Path, child: Any) -> None:
+    config = LLAMA_8B | {
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = ["--gpu", "4090", "--tp", "2", "--context", "4k"]
+    done = child(["-c", TIMED, "plan", str(tmp_path / "config.json"), *options])
+    assert done.returncode == 0, done.stderr
+    seconds, _, loaded = done.stderr.strip().partition(" ")
+    assert (loaded, float(seconds) < 2) == ("[]", True)
+    assert "70,553,706,496 parameters" in done.stdout
+
+
+def test_the_function_gives_what_the_command_shows(llama: str) -> None:
+    found = package.plan(llama, gpu="4090", context=32768, batch=2)
+    assert found.chosen is not None
+    assert found.chosen.build.name == "W8A8 channel sym (smoothquant)"
+    with pytest.raises(InputError):
+        package.plan(llama, gpu="4090", settings={"nothing": "1"})

@@ -1,0 +1,123 @@
+"""What is told of a model: builds in order, the one to take, and hints that hold."""
+
+from collections.abc import Callable
+
+import pytest
+
+from quantkit.core.errors import RefusedError
+from quantkit.planning.deploy import Load, Place
+from quantkit.planning.forecast import Forecast, forecast, more_ranks
+from quantkit.planning.hardware import find_gpu
+from quantkit.planning.parallel import Degrees
+from quantkit.planning.serving import settings_of
+from quantkit.planning.weights import PlannedModel, stored_build
+from quantkit.recipes.loader import load_recipe
+
+Planned = Callable[..., PlannedModel]
+RECIPES = tuple(load_recipe(name) for name in ("smoothquant", "gptq", "nf4-double"))
+
+
+def place(gpu: str, engine: str = "vllm", **degrees: int) -> Place:
+    card, ranks = find_gpu(gpu), Degrees(**degrees)
+    return Place(card, engine, settings_of(engine, card, ranks), ranks)
+
+
+def asked(model: PlannedModel, gpu: str, load: Load, engine: str = "vllm") -> Forecast:
+    return forecast(model, RECIPES, place(gpu, engine), load)
+
+
+def test_the_largest_build_that_fits_is_chosen(planned: Planned) -> None:
+    model = planned("Llama-3-8B")
+    chosen = {
+        gpu: found.chosen.build.name if (found := asked(model, gpu, Load(8192))).chosen else None
+        for gpu in ("4090", "16GB@500GB/s", "3060")
+    }
+    assert list(chosen.values()) == [
+        "bf16",
+        "W8A8 channel sym (smoothquant)",
+        "W4 g128 sym (gptq)",
+    ]
+
+
+def test_builds_come_in_falling_size_and_those_that_do_not_load_say_why(planned: Planned) -> None:
+    found = asked(planned("Llama-3-8B"), "4090", Load(8192))
+    sizes = [outlook.bytes for outlook in found.outlooks]
+    assert sizes == sorted(sizes, reverse=True)
+    (nf4,) = [o for o in found.outlooks if o.fault]
+    assert "bitsandbytes" in (nf4.fault or "")
+    assert (nf4.deployment, nf4.fits) == (None, False)
+    other = asked(planned("Llama-3-8B"), "4090", Load(8192), "transformers")
+    assert all(outlook.deployment for outlook in other.outlooks)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "load"),
+    [
+        ("Llama-3-8B", "3060", Load(4096, 64)),
+        ("Llama-3-70B", "h100", Load(8192, 16)),
+        ("Llama-3-70B", "4090", Load(4096)),
+    ],
+)
+def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, load: Load) -> None:
+    model = planned(name)
+    found = asked(model, gpu, load)
+    assert found.chosen is not None
+    assert not found.chosen.fits
+    assert found.hints
+    for hint in found.hints:
+        option, _, value = hint.partition(" ")
+        where, wanted = place(gpu), load
+        if option == "--context":
+            wanted = Load(int(value), load.sequences)
+        elif option == "--batch":
+            wanted = Load(load.context, int(value))
+        elif option == "--kv":
+            wanted = Load(load.context, load.sequences, "fp8")
+        elif option == "--tp":
+            where = place(gpu, tensor=int(value))
+        else:
+            card = find_gpu(gpu)
+            small = settings_of("vllm", card, Degrees(), chunk=2048, rows=256)
+            where = Place(card, "vllm", small)
+        again = forecast(model, RECIPES, where, wanted).chosen
+        assert again is not None
+        assert again.fits, hint
+
+
+def test_what_fits_needs_no_hint_and_no_offload(planned: Planned) -> None:
+    found = asked(planned("Llama-3-8B"), "h100", Load(8192))
+    assert found.hints == ()
+    assert {outlook.offload for outlook in found.outlooks} == {None}
+
+
+def test_what_does_not_fit_is_split(planned: Planned) -> None:
+    found = asked(planned("Llama-3-70B"), "4090", Load(4096), "transformers")
+    assert found.chosen is not None
+    assert found.chosen.offload is not None
+    assert sum(found.chosen.offload.blocks.values()) == 80
+
+
+def test_more_ranks_are_legal_and_enough(planned: Planned) -> None:
+    model = planned("Llama-3-70B")
+    assert more_ranks(model, stored_build(model), place("h100"), Load(8192)) == 2
+    assert more_ranks(model, stored_build(model), place("4090"), Load(8192)) == 8
+    assert more_ranks(model, stored_build(model), place("4090", "transformers"), Load(8192)) is None
+
+
+def test_degrees_that_no_build_has_are_refused(planned: Planned) -> None:
+    with pytest.raises(RefusedError, match="3 tensor-parallel"):
+        forecast(planned("Llama-3-8B"), RECIPES, place("4090", tensor=3), Load(8192))
+
+
+def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
+    found = asked(planned("Llama-3-8B"), "4090", Load(8192, 4))
+    plain, eight, four = found.outlooks[:3]
+    assert plain.decode is not None
+    assert four.decode is not None
+    assert plain.decode.tokens_per_second < four.decode.tokens_per_second < 4 * 177
+    assert plain.prefill is not None
+    assert eight.prefill is not None
+    ratio = eight.prefill.tokens_per_second / plain.prefill.tokens_per_second
+    assert ratio == pytest.approx(661 / 165)  # int8 products
+    unknown = forecast(planned("Llama-3-8B"), (), place("80GB"), Load(8192))
+    assert (unknown.outlooks[0].decode, unknown.outlooks[0].prefill) == (None, None)

@@ -1,0 +1,91 @@
+"""Tensors by their names: those that transformers gives to small models of every family."""
+
+from collections import Counter
+from math import prod
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from quantkit.checkpoint.header import TensorInfo
+from quantkit.planning.config import read_architecture
+from quantkit.planning.headers import inventory_from_headers
+from quantkit.planning.inventory import Inventory
+from quantkit.planning.parameters import inventory_from_config
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 128,
+}
+
+
+def headers(**shapes: tuple[str, tuple[int, ...]]) -> dict[str, TensorInfo]:
+    return {name: TensorInfo(*stored, "model.safetensors", 0, 0) for name, stored in shapes.items()}
+
+
+def elements(inventory: Inventory) -> Counter[tuple[str, str]]:
+    """By part and split; fused q, k, v cannot be told apart, nor stacked experts split."""
+    found: Counter[tuple[str, str]] = Counter()
+    for tensor in inventory.tensors:
+        split = "rows" if tensor.split == "kv_rows" else tensor.split
+        found[tensor.part, "" if tensor.part == "experts" else split] += prod(tensor.shape)
+    return found
+
+
+def test_what_files_hold_is_what_configs_tell(small_config: Any) -> None:
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(small_config)
+    twice = set(model._tied_weights_keys or ()) if small_config.tie_word_embeddings else set()
+    stored = {
+        name: TensorInfo("F32", tuple(tensor.shape), "model.safetensors", 0, 0)
+        for name, tensor in model.state_dict().items()
+        if name not in twice
+    }
+    config = small_config.to_dict()
+    architecture = read_architecture(config)
+    found = inventory_from_headers(stored, architecture)
+    assert elements(found) == elements(inventory_from_config(config, architecture))
+
+
+def test_linears_name_those_they_are_fused_with() -> None:
+    block = "model.layers.1."
+    names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.up_proj")
+    stored = headers(**{f"{block}{name}.weight": ("BF16", (64, 64)) for name in names})
+    tensors = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
+    assert [tensor.linear for tensor in tensors] == [block + name for name in names]
+    assert {tensor.fused for tensor in tensors[:3]} == {tuple(block + name for name in names[:3])}
+    assert tensors[3].fused == ()  # no gate beside it
+
+
+def test_blocks_beyond_those_of_the_config_are_kept_apart() -> None:
+    stored = headers(**{"model.layers.2.mlp.up_proj.weight": ("BF16", (96, 64))})
+    (tensor,) = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
+    assert (tensor.part, tensor.layer) == ("other", 2)
+
+
+def test_what_is_quantized_already_is_no_linear_and_is_split_like_one() -> None:
+    linear = "model.layers.0.mlp.down_proj"
+    stored = headers(
+        **{
+            f"{linear}.qweight": ("I32", (12, 64)),
+            f"{linear}.g_idx": ("I32", (96,)),
+            f"{linear}.bias": ("F16", (64,)),
+            "model.layers.0.mlp.up_proj.g_idx": ("I32", (64,)),
+            "model.layers.0.mlp.up_proj.weight_shape": ("I64", (2,)),
+            "model.layers.0.self_attn.q_proj.weight": ("F8_E4M3", (64, 64)),
+        }
+    )
+    tensors = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
+    assert {tensor.linear for tensor in tensors} == {None}
+    splits = ["columns", "columns", "replicated", "replicated", "replicated", "rows"]
+    assert [tensor.split for tensor in tensors] == splits
+
+
+def test_towers_of_other_senses_are_held_whole() -> None:
+    stored = headers(**{"vision_tower.layers.0.mlp.fc1.weight": ("BF16", (64, 64))})
+    (tensor,) = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
+    assert (tensor.part, tensor.split, tensor.linear) == ("other", "replicated", None)
