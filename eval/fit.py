@@ -11,7 +11,10 @@ import torch
 
 from quantkit.calibration.tokens import Calibration, Tokenizer, load_tokenizer
 from quantkit.checkpoint.source import Source
+from quantkit.core import registry
+from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
+from quantkit.core.plan import Check
 from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
@@ -19,7 +22,9 @@ from quantkit.eval.compare import smoke_score
 from quantkit.eval.fit_problem import (
     MIXED,
     Chosen,
+    FileSizes,
     Problem,
+    Sizes,
     require_suitable,
     spec_of,
     state_problem,
@@ -27,7 +32,7 @@ from quantkit.eval.fit_problem import (
 )
 from quantkit.eval.paired import paired_difference
 from quantkit.eval.produce import Draft, Order, QuantizeResult, drafted, finish
-from quantkit.eval.results import EvalResult, Fit, FitPoint
+from quantkit.eval.results import EvalResult, Fit, FitPoint, Served
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, text_of_windows
 from quantkit.eval.verdict import finite
@@ -35,7 +40,10 @@ from quantkit.model.open import open_model
 from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
+from quantkit.pipeline.write import sources
 from quantkit.planning.allocate import allocate, frontier
+from quantkit.planning.legal import linear_check
+from quantkit.planning.room import RankSizes, Room
 
 FORMATS = (MIXED, "gptq")
 """In the order in which an engine is offered them; only the first holds several schemes."""
@@ -47,7 +55,10 @@ Kind = Literal["uniform", "mixed"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to make bits fit into, for whom, and out of which schemes."""
+    """What to make bits fit into, for whom, and out of which schemes.
+
+    `budget` is for the weight files, or for the weights of a rank where `room` says of which.
+    """
 
     source: Source
     output: Path
@@ -58,6 +69,7 @@ class Wanted:
     device: str
     max_shard_size: int
     trust_remote_code: bool = False
+    room: Room | None = None
 
 
 @dataclass(frozen=True)
@@ -75,9 +87,26 @@ def pose(wanted: Wanted) -> Problem:
     Raises:
         RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
     """
-    problem = state_problem(_start(wanted), wanted.schemes)
+    prepared = _start(wanted)
+    sizes: Sizes = FileSizes(prepared, wanted.max_shard_size)
+    checks: list[Check] = []
+    if wanted.room is not None:
+        names = sources(prepared.model, prepared.plan.schemes)
+        known = {linear: name.removesuffix(".weight") for name, linear in names.items()}
+        sizes = RankSizes(wanted.room, prepared.format, known)
+        checks = [_legal_there(wanted.room, prepared, known)]
+    problem = state_problem(prepared, wanted.schemes, sizes, checks)
     require_suitable(problem, wanted.budget)
     return problem
+
+
+def _legal_there(room: Room, prepared: Prepared, names: Mapping[str, str]) -> Check:
+    """The engine's rules for the room's GPU and ranks."""
+    place = room.deployment.place
+    engine: Engine = registry.load("engines", place.engine, "ENGINE")
+    there = (place.degrees, place.gpu.capability)
+    check = linear_check(engine, room.model, prepared.format, there)
+    return lambda scheme, linear: check(scheme, replace(linear, name=names[linear.name]))
 
 
 def measure(
@@ -152,7 +181,11 @@ def _candidates(problem: Problem, budget: int) -> tuple[list[_Candidate], float]
         found.append(_candidate("uniform", problem, best))
     if problem.single or problem.smallest > budget:
         return found, 0.0
-    allocation = allocate(problem.items, budget - problem.fixed)
+    room = budget - problem.fixed
+    allocation = allocate(problem.items, room)
+    while (over := problem.bytes(problem.chosen(allocation.choice)) - budget) > 0:
+        room -= over  # headers of files are known exactly only once all is chosen
+        allocation = allocate(problem.items, room)
     mixed = _candidate("mixed", problem, problem.chosen(allocation.choice))
     if not found or mixed.point.kl < found[0].point.kl:
         found.append(mixed)
@@ -234,6 +267,7 @@ def _record(
         bytes=points[shipped].bytes,
         active_bytes=problem.active_bytes(chosen),
         engine=wanted.engine,
+        served=_served(wanted.room) if wanted.room else None,
         shipped=shipped,
         why=why,
         gap=gap,
@@ -244,6 +278,20 @@ def _record(
         difference_ci95=finite(compared.ci95) if compared else None,
         frontier=_frontier(problem),
         uniforms=[_candidate("uniform", problem, u).point for u in problem.uniforms()],
+    )
+
+
+def _served(room: Room) -> Served:
+    """Where the budget comes from."""
+    found = room.deployment
+    return Served(
+        gpu=found.place.gpu.name,
+        tensor_parallel=found.place.degrees.tensor,
+        context=found.load.context,
+        batch=found.load.sequences,
+        memory_bytes=found.budget.bytes,
+        cache_bytes=found.cache.bytes,
+        other_bytes=found.other,
     )
 
 

@@ -1,15 +1,17 @@
 """What a budget of bytes can buy: every legal choice of schemes, in bytes and in expected KL."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.shards import TensorSpec, plan_shards, stem
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import RefusedError
+from quantkit.core.format import LinearFacts
+from quantkit.core.plan import Check
 from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import GroupSize, SchemeSpec
 from quantkit.core.scheme import Scheme
@@ -22,29 +24,64 @@ from quantkit.planning.allocate import Option
 STATISTICS_TOKENS, PROBE_WINDOWS, PROBE_LENGTH = 1 << 15, 4, 256
 """What the sensitivities are measured on. On the embedded model eight times as many probes made
 choices that are 1 to 2.5 % better."""
-SHARD_OVERHEAD = 128
 MIXED = "compressed-tensors"
 """The one format that holds several schemes."""
 
 Chosen = tuple[Scheme | None, ...]
 
 
+class Sizes(Protocol):
+    """What counts against a budget: bytes of files, or of a rank's memory."""
+
+    def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
+        """Bytes of a linear in a scheme."""
+
+    def whole(self, schemes: Mapping[str, Scheme]) -> int:
+        """Bytes of all weights, with these linears quantized."""
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """Bytes of the weight files, headers included."""
+
+    prepared: Prepared
+    max_shard_size: int
+
+    def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
+        """Bytes of a linear in a scheme, at most."""
+        model = self.prepared.model
+        name = model.source_name(f"{linear.name}.weight")
+        assert name is not None, linear.name
+        info = model.checkpoint.names[name]
+        specs = [TensorSpec(name, info.dtype, info.shape)]
+        if scheme is not None:
+            layout = self.prepared.format.layout(scheme, linear, model.dtype_name)
+            specs = [TensorSpec(stem(name) + suffix, *layout[suffix]) for suffix in layout]
+        return sum(spec.stored_bytes for spec in specs)
+
+    def whole(self, schemes: Mapping[str, Scheme]) -> int:
+        """Bytes of all files, exactly."""
+        specs = planned_tensors(self.prepared.model, schemes, self.prepared.format)
+        return sum(shard.nbytes for shard in plan_shards(specs, self.max_shard_size))
+
+
 @dataclass(frozen=True)
 class Problem:
     """The groups of a model, what each may become, and what that takes and does.
 
-    `fixed` is what the rest of the files takes at most. `single`: the format holds one scheme only.
+    `fixed` is what all else takes. `single`: the format holds one scheme only.
     """
 
     prepared: Prepared
     choices: tuple[Choice, ...]
     items: tuple[tuple[Option, ...], ...]
+    sizes: Sizes
     fixed: int
     single: bool
 
     @property
     def smallest(self) -> int:
-        """Bytes of the smallest choice, mixed ones included, at most."""
+        """Bytes of the smallest choice, mixed ones included."""
         return self.fixed + sum(min(option.bytes for option in row) for row in self.items)
 
     def chosen(self, indices: Sequence[int]) -> Chosen:
@@ -57,10 +94,8 @@ class Problem:
         return sum(options[choice.schemes.index(s)].cost for choice, options, s in pairs)
 
     def bytes(self, chosen: Chosen) -> int:
-        """Exactly what the weight files take."""
-        model, output = self.prepared.model, self.prepared.format
-        specs = planned_tensors(model, self.schemes(chosen), output)
-        return sum(shard.nbytes for shard in plan_shards(specs, DEFAULT_SHARD_SIZE))
+        """Exactly what counts against the budget."""
+        return self.sizes.whole(self.schemes(chosen))
 
     def schemes(self, chosen: Chosen) -> dict[str, Scheme]:
         """The scheme of each linear that is quantized."""
@@ -114,29 +149,30 @@ def spec_of(scheme: Scheme) -> SchemeSpec:
     return SchemeSpec(scheme.grid, scheme.bits, size, scheme.symmetric)
 
 
-def state_problem(prepared: Prepared, schemes: Sequence[Scheme]) -> Problem:
+def state_problem(
+    prepared: Prepared, schemes: Sequence[Scheme], sizes: Sizes, checks: Sequence[Check] = ()
+) -> Problem:
     """The problem in bytes alone; what its options do is not known yet.
+
+    `checks` are rules beside those of method, format and engine.
 
     Raises:
         RefusedError: no scheme fits any group.
     """
     method, output, engines, _ = parts_of(prepared.plan.recipe)
-    choices = tuple(choices_of(prepared, schemes, checks_of(method, output, engines)))
+    choices = tuple(choices_of(prepared, schemes, [*checks_of(method, output, engines), *checks]))
     if all(choice.schemes == (None,) for choice in choices):
         raise RefusedError(
             "none of the schemes fits this model, format and engine",
             why=f"tried: {', '.join(scheme.label() for scheme in schemes)}",
             hint="--bits 4,8 --group-size 32,64,128,channel",
         )
-    sizes = [[_size(prepared, choice, s) for s in choice.schemes] for choice in choices]
-    whole = sum(
-        TensorSpec(name, info.dtype, info.shape).stored_bytes
-        for name, info in prepared.model.checkpoint.names.items()
+    items = tuple(
+        tuple(Option(sum(sizes.linear(f, s) for f in choice.linears), 0.0) for s in choice.schemes)
+        for choice in choices
     )
-    items = tuple(tuple(Option(size, 0.0) for size in row) for row in sizes)
-    shards = 1 + 2 * (whole // DEFAULT_SHARD_SIZE)
-    fixed = whole - sum(row[-1] for row in sizes) + shards * SHARD_OVERHEAD
-    return Problem(prepared, choices, items, fixed, output.name != MIXED)
+    fixed = sizes.whole({}) - sum(row[-1].bytes for row in items)
+    return Problem(prepared, choices, items, sizes, fixed, output.name != MIXED)
 
 
 def require_suitable(problem: Problem, budget: int) -> None:
@@ -203,18 +239,3 @@ def _probe(calibration: Calibration) -> Probe:
     wanted = max(1, STATISTICS_TOKENS // ids.shape[1])
     kept = rest[:: max(1, len(rest) // wanted)][:wanted]
     return Probe(ids[torch.tensor(kept)], ids[torch.tensor(scored)][:, :length])
-
-
-def _size(prepared: Prepared, choice: Choice, scheme: Scheme | None) -> int:
-    """Bytes of the choice's linears in the files, headers included, at most."""
-    model, total = prepared.model, 0
-    for linear in choice.linears:
-        name = model.source_name(f"{linear.name}.weight")
-        assert name is not None, linear.name
-        info = model.checkpoint.names[name]
-        specs = [TensorSpec(name, info.dtype, info.shape)]
-        if scheme is not None:
-            layout = prepared.format.layout(scheme, linear, model.dtype_name)
-            specs = [TensorSpec(stem(name) + suffix, *layout[suffix]) for suffix in layout]
-        total += sum(spec.stored_bytes for spec in specs)
-    return total

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from quantkit.eval.report.write import WrittenReport
     from quantkit.eval.results import EvalResult, SweepResult
     from quantkit.eval.sweep import Runner
+    from quantkit.planning.deploy import Load
     from quantkit.planning.forecast import Forecast
+    from quantkit.planning.weights import PlannedModel
 
 DEFAULT_CONTEXT = 8192
 PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
@@ -100,7 +102,12 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     model: str,
     output: str | Path,
     *,
-    size: int | str,
+    size: int | str | None = None,
+    gpu: str | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    tp: int = 1,
+    kv: Literal[16, 8] = 16,
     engine: str = "vllm",
     bits: Sequence[int] = FIT_BITS,
     group_sizes: Sequence[int | None] = FIT_GROUP_SIZES,
@@ -118,6 +125,11 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         model: a folder, or a hub id `org/name[@revision]`.
         output: the folder to make; it must not exist, or be empty.
         size: what the weight files may take together: bytes, or "5.5GB".
+        gpu: where the weights have to fit beside cache and overheads, as in `plan`.
+        context: tokens of a sequence there; by default the model's own, at most 8192.
+        batch: how many sequences are served at once there.
+        tp: tensor-parallel ranks there.
+        kv: bits of an element of the KV cache there.
         engine: which engine has to load the result; it decides format and legal schemes.
         bits: widths to choose from; linears may also stay as they are.
         group_sizes: inputs that share a scale to choose from; None is a whole channel.
@@ -135,6 +147,12 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     from quantkit.core.scheme import Scheme
     from quantkit.eval import fit as fitting
     from quantkit.pipeline.start import device_of
+    from quantkit.planning.deploy import Place
+    from quantkit.planning.hardware import find_gpu
+    from quantkit.planning.opened import open_model
+    from quantkit.planning.parallel import Degrees
+    from quantkit.planning.room import weight_room
+    from quantkit.planning.serving import settings_of
 
     check_output(Path(output))
     registry.load("engines", engine, "ENGINE")
@@ -142,19 +160,28 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     if not bits or not group_sizes or set(bits) - set(legal):
         given = ",".join(map(str, bits)) or "none"
         raise InputError(f"--bits {given}: no widths to choose from", hint=f"some of {legal}")
-    budget, device = parse_size(size), device_of(device)
+    if (size is None) == (gpu is None):
+        raise InputError("either a size or a GPU is the budget", hint="--size 5.5GB or --gpu 4090")
+    device = device_of(device)
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
+    room = None
+    if gpu is not None:
+        planned = open_model(str(source.folder))
+        card, degrees = find_gpu(gpu), Degrees(tp)
+        place = Place(card, engine, settings_of(engine, card, degrees), degrees)
+        room = weight_room(planned, place, _load(planned, context, batch, kv))
     wanted = fitting.Wanted(
         source=source,
         output=Path(output),
-        budget=budget,
+        budget=room.bytes if room else parse_size(size or 0),
         engine=engine,
         schemes=tuple(Scheme("int", bit, group) for bit in bits for group in group_sizes),
         calibration=calibration or CalibrationSpec(),
         device=device,
         max_shard_size=max_shard_size,
         trust_remote_code=trust_remote_code,
+        room=room,
     )
     problem, used = fitting.measure(wanted, fitting.pose(wanted), report)
     return fitting.fit(wanted, problem, used, report)
@@ -213,7 +240,7 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     Raises:
         QuantkitError: what is asked is unknown, or no engine runs it.
     """
-    from quantkit.planning.deploy import Load, Place
+    from quantkit.planning.deploy import Place
     from quantkit.planning.forecast import forecast
     from quantkit.planning.hardware import find_gpu
     from quantkit.planning.opened import open_model
@@ -226,10 +253,17 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         card, degrees = find_gpu(gpu), Degrees(tp, pp, ep)
         place = Place(card, engine, settings_of(engine, card, degrees, **settings or {}), degrees)
     planned = open_model(model)
-    length = context or min(planned.architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    load = Load(length, batch, "fp8" if kv == 8 else "16-bit")
+    load = _load(planned, context, batch, kv)
     chosen = map(load_recipe, PLANNED_RECIPES) if recipes is None else recipes
     return forecast(planned, tuple(chosen), place, load)
+
+
+def _load(planned: PlannedModel, context: int | None, batch: int, kv: Literal[16, 8]) -> Load:
+    """What is to be served, with the model's own context, at most 8192, by default."""
+    from quantkit.planning.deploy import Load
+
+    length = context or min(planned.architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    return Load(length, batch, "fp8" if kv == 8 else "16-bit")
 
 
 def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is right for most

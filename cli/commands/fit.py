@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quantkit.cli.console import Console, size, table
-from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
+from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, parse_tokens
 from quantkit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  quantkit fit org/name --size 5.5GB -o out
+  quantkit fit org/name --gpu 4090 --context 32k --batch 4 -o out
   quantkit fit ./model --size 5.5GB --engine transformers --bits 3,4,8 -o out
 """
 SHOWN = 12
@@ -28,8 +28,15 @@ def fit(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make; must not exist.")],
     weights: Annotated[
-        str, typer.Option("--size", metavar="SIZE", help="What all weight files may take: 5.5GB.")
-    ],
+        str | None,
+        typer.Option("--size", metavar="SIZE", help="What all weight files may take: 5.5GB."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Or what has to hold them beside the cache, as in plan.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Tokens of a sequence, as in plan.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences served at once.")] = 1,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
     engine: Annotated[
         str, typer.Option(help="vllm, sglang, transformers or gptqmodel: what has to load it.")
     ] = "vllm",
@@ -41,12 +48,10 @@ def fit(
     calibration: Calibration = None,
     samples: Samples = None,
     device: Device = "auto",
-    max_shard_size: Annotated[str, typer.Option(help="Largest weight file.")] = "5GB",
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Choose bits part by part so that the weights fit a budget."""
     from quantkit import api
-    from quantkit.checkpoint.sizes import parse_size
     from quantkit.recipes.loader import build_recipe
 
     recipe = build_recipe(calibration=calibration, samples=samples)
@@ -54,6 +59,10 @@ def fit(
         model,
         output,
         size=weights,
+        gpu=gpu,
+        context=None if context is None else parse_tokens(context),
+        batch=batch,
+        tp=tp,
         engine=engine,
         bits=[_number(word, "--bits", "--bits 4,8") for word in _listed(bits)],
         group_sizes=[
@@ -62,7 +71,6 @@ def fit(
         ],
         calibration=recipe.calibration,
         device=device,
-        max_shard_size=parse_size(max_shard_size),
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
@@ -118,7 +126,14 @@ def _row(point: "FitPoint", name: str, budget: int) -> tuple[object, ...]:
 
 
 def _verdict(found: "Fit") -> list[str]:
-    lines = [f"shipped: the {found.shipped} build, {found.why}"]
+    lines = []
+    if served := found.served:
+        lines.append(
+            f"{served.gpu}: of {size(served.memory_bytes)} the cache of {served.batch} x "
+            f"{served.context:,} tokens takes {size(served.cache_bytes)}, {found.engine} "
+            f"{size(served.other_bytes)}, which leaves {size(found.budget_bytes)} to the weights"
+        )
+    lines += [f"shipped: the {found.shipped} build, {found.why}"]
     if found.difference is not None and found.difference_ci95 is not None:
         low, high = found.difference_ci95
         lines.append(

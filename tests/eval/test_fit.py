@@ -22,7 +22,9 @@ BLOCKS = 4_718_592
 """Weights of the embedded model's linears; all else takes 2.1 MB."""
 
 
-def fitted(output: Path, size: int | str, model: Path = FOLDER, **options: Any) -> QuantizeResult:
+def fitted(
+    output: Path, size: int | str | None, model: Path = FOLDER, **options: Any
+) -> QuantizeResult:
     return api.fit(str(model), output, size=size, calibration=SMALL, device="cpu", **options)
 
 
@@ -109,6 +111,27 @@ def test_the_recipe_makes_the_same_weights(mixed: QuantizeResult, tmp_path: Path
     again = api.quantize(str(FOLDER), tmp_path / "out", recipe=recipe, device="cpu", evaluate=False)
     hashes = [{m["name"]: m["weight_sha256"] for m in run.modules} for run in (again, mixed)]
     assert hashes[0] == hashes[1]
+
+
+def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """On a made-up card on which the model as it is would take half as much again as is left."""
+    folder = tiny_checkpoint(dtype="bfloat16")
+    load = {"context": 256, "batch": 2}
+    ample = api.plan(str(folder), gpu="24GB@1GB/s", **load).chosen
+    assert ample is not None
+    assert ample.deployment is not None
+    left = ample.deployment.available - ample.deployment.cache.bytes + ample.bytes
+    memory = 24 * 10**9 - round((left - ample.bytes / 1.5) / 0.92)
+    gpu = f"{memory}B@1GB/s"
+    result = fitted(tmp_path / "out", None, folder, gpu=gpu, bits=[4], group_sizes=[32], **load)
+    found = record(result)
+    assert found.served is not None
+    assert found.bytes <= found.budget_bytes == pytest.approx(ample.bytes / 1.5, abs=100)
+    planned = api.plan(str(tmp_path / "out"), gpu=gpu, **load).outlooks[0]
+    assert planned.bytes == found.bytes
+    assert planned.fits
 
 
 def test_a_uniform_recipe_that_is_as_good_is_shipped(
