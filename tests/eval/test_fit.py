@@ -92,6 +92,14 @@ def test_the_choice_lies_in_the_artifact(mixed: QuantizeResult) -> None:
     assert list(mixed.output.parent.iterdir()) == [mixed.output]
 
 
+def test_the_report_shows_the_frontier(mixed: QuantizeResult) -> None:
+    page = (mixed.output / "report.html").read_text()
+    assert "Bits for a budget" in page
+    found = record(mixed)
+    assert page.count("mixed, built") == 1
+    assert all(point.name in page for point in found.uniforms)
+
+
 def test_the_frontier_falls(mixed: QuantizeResult) -> None:
     points = record(mixed).frontier
     assert [p.bytes for p in points] == sorted({p.bytes for p in points})
@@ -118,18 +126,19 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
 ) -> None:
     """On a made-up card on which the model as it is would take half as much again as is left."""
     folder = tiny_checkpoint(dtype="bfloat16")
-    load = {"context": 256, "batch": 2}
-    ample = api.plan(str(folder), gpu="24GB@1GB/s", **load).chosen
+    ample = api.plan(str(folder), gpu="24GB@1GB/s", context=256, batch=2).chosen
     assert ample is not None
     assert ample.deployment is not None
     left = ample.deployment.available - ample.deployment.cache.bytes + ample.bytes
     memory = 24 * 10**9 - round((left - ample.bytes / 1.5) / 0.92)
     gpu = f"{memory}B@1GB/s"
-    result = fitted(tmp_path / "out", None, folder, gpu=gpu, bits=[4], group_sizes=[32], **load)
+    result = fitted(
+        tmp_path / "out", None, folder, gpu=gpu, context=256, batch=2, bits=[4], group_sizes=[32]
+    )
     found = record(result)
     assert found.served is not None
     assert found.bytes <= found.budget_bytes == pytest.approx(ample.bytes / 1.5, abs=100)
-    planned = api.plan(str(tmp_path / "out"), gpu=gpu, **load).outlooks[0]
+    planned = api.plan(str(tmp_path / "out"), gpu=gpu, context=256, batch=2).outlooks[0]
     assert planned.bytes == found.bytes
     assert planned.fits
 
@@ -137,10 +146,11 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
 def test_a_uniform_recipe_that_is_as_good_is_shipped(
     tiny_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
-    folder, options = tiny_checkpoint(), {"bits": [4], "group_sizes": [None]}
+    folder = tiny_checkpoint()
+    options: dict[str, Any] = {"bits": [4], "group_sizes": [None]}
     with pytest.raises(RefusedError, match="do not hold") as refused:
         fitted(tmp_path / "small", 1000, folder, **options)
-    least = int(refused.value.hint.split()[1].rstrip(","))
+    least = int(str(refused.value.hint).split()[1].rstrip(","))
     found = record(fitted(tmp_path / "out", least, folder, **options))
     assert found.shipped == "uniform"
     assert found.why == "no mixed one is expected to be better"
@@ -158,7 +168,7 @@ def test_an_engine_without_mixed_files_gets_the_best_uniform_one(
 ) -> None:
     folder = tiny_checkpoint()
     whole = stored(folder)
-    options = {"engine": "gptqmodel", "bits": [4, 8], "group_sizes": [64]}
+    options: dict[str, Any] = {"engine": "gptqmodel", "bits": [4, 8], "group_sizes": [64]}
     result = fitted(tmp_path / "out", whole * 3 // 5, folder, **options)
     found = record(result)
     assert (found.shipped, found.uniform and found.uniform.name) == ("uniform", "W8 g64 sym")
