@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantkit import build_recipe, evaluate, quantize
-from quantkit.api import FIT_BITS, FIT_GROUP_SIZES
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.checkpoint.source import resolve
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
-from quantkit.eval.fit import Wanted, fit, measure, pose
+from quantkit.eval.fit import Wanted, measure, pose, schemes_of, settle
 from quantkit.eval.paired import paired_difference
 from quantkit.eval.results import EvalResult
 
@@ -87,10 +86,9 @@ def main() -> None:
         output=arguments.folder,
         budget=budgets[0],
         engine="vllm",
-        schemes=tuple(Scheme("int", b, g) for b in FIT_BITS for g in FIT_GROUP_SIZES),
+        schemes=schemes_of((4, 8), (32, 64, 128, None)),
         calibration=CalibrationSpec(samples=arguments.samples),
         device="cpu",
-        max_shard_size=5 * 10**9,
     )
     problem, calibration = measure(wanted, pose(wanted))
     names = {chosen[0].label(): chosen[0] for chosen in problem.uniforms()}
@@ -101,7 +99,7 @@ def main() -> None:
     for budget in budgets:
         folder = arguments.folder / f"fit-{budget}"
         if not folder.exists():
-            fit(replace(wanted, budget=budget, output=folder), problem, calibration)
+            settle(replace(wanted, budget=budget, output=folder), problem, calibration)
         found = judged(folder, arguments.model, arguments)
         own = json.loads((folder / "eval.json").read_text())["fit"]
         print(row(budget, EvalResult.model_validate(found.to_dict() | {"fit": own}), uniforms))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from quantkit.cli.console import Console, size, table
 
 if TYPE_CHECKING:
-    from quantkit.planning.forecast import Forecast, Outlook
+    from quantkit.planning.forecast import Forecast, Outlook, Schooling
+    from quantkit.planning.train import Training
 
 GIB = 2**30
 BAR = 60
@@ -16,7 +17,8 @@ MISSED = 3
 def forecast_document(found: "Forecast") -> dict[str, Any]:
     """The forecast for JSON; all sizes in bytes."""
     place, model = found.place, found.model
-    return {
+    training = {"training": _training_document(found)} if found.schooling else {}
+    return training | {
         "model": model.name,
         "model_type": model.architecture.model_type,
         "origin": model.inventory.origin,
@@ -39,6 +41,14 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "try": list(found.hints),
         "builds": [_build_document(outlook) for outlook in found.outlooks],
     }
+
+
+def _training_document(found: "Forecast") -> dict[str, Any]:
+    schooling = found.schooling
+    assert schooling is not None
+    memory = {place: list(map(vars, figures)) for place, figures in vars(schooling.memory).items()}
+    available = schooling.available
+    return vars(schooling.training) | memory | {"available": available, "fits": schooling.fits}
 
 
 def _build_document(outlook: "Outlook") -> dict[str, Any]:
@@ -70,6 +80,8 @@ def _build_document(outlook: "Outlook") -> dict[str, Any]:
 def forecast_text(found: "Forecast", *, explain: bool) -> str:
     """Header, table, bar, verdict and what to try; with `explain` every figure's rule."""
     lines = [*_head(found), ""]
+    if found.schooling is not None:
+        return "\n".join([*lines, *_training_lines(found.schooling)])
     if found.place is None:
         lines += [_weights_table(found), *_faults(found)]
     else:
@@ -110,6 +122,71 @@ def _head(found: "Forecast") -> list[str]:
             f"{load.sequences} x {load.context:,} tokens, {load.cache} cache"
         )
     return lines
+
+
+def _training_lines(schooling: "Schooling") -> list[str]:
+    training, memory = schooling.training, schooling.memory
+    places = {"GPU": memory.gpu, "RAM": memory.cpu, "disk": memory.nvme}
+    rows = [
+        (figure.name, place, _gib(figure.bytes), figure.rule)
+        for place, figures in places.items()
+        for figure in figures
+        if figure.bytes
+    ]
+    need = sum(figure.bytes for figure in memory.gpu)
+    lines = [
+        f"{training.method}, {training.gpus} GPUs, zero {training.zero}, checkpointing "
+        f"{training.checkpointing}, {training.sequences} x {training.tokens:,} tokens on each",
+        table(("on each GPU", "in", "GiB", "rule"), rows),
+        "",
+    ]
+    if schooling.available is None:
+        return [*lines, f"{need / GIB:.1f} GiB on each GPU"]
+    room = schooling.available / GIB
+    if schooling.fits:
+        return [*lines, f"fits: {need / GIB:.1f} of {room:.1f} GiB on each GPU"]
+    more = (need - schooling.available) / GIB
+    lines.append(f"does not fit: {need / GIB:.1f} GiB on each GPU, {more:.1f} more than there are")
+    return [*lines, *(f"try: {hint}" for hint in _training_hints(training))]
+
+
+def _training_hints(training: "Training") -> list[str]:
+    """What takes less, the cheapest first."""
+    hints = {
+        "--checkpointing full": training.checkpointing != "full",
+        "--train qlora": training.method != "qlora",
+        "--batch 1": training.sequences > 1,
+        f"--context {max(1, training.tokens // 2)}": training.tokens > 1,
+        "--zero 3": training.gpus > 1 and training.zero not in ("3", "fsdp"),
+        "--zero 3 --offload cpu": training.offload == "none",
+    }
+    return [hint for hint, helps in hints.items() if helps]
+
+
+def against_text(found: "Forecast", rival: "Forecast") -> str:
+    """Two models build by build: sizes, or the memory that the load needs, and their ratio."""
+    lines = [*_head(found), *_head(rival)[: 1 if rival.place else None], ""]
+    others = {outlook.build.name: outlook for outlook in rival.outlooks}
+    rows: list[tuple[object, ...]] = []
+    for outlook in found.outlooks:
+        other = others.get(outlook.build.name)
+        if other is None or not outlook.bytes or not other.bytes:
+            continue
+        ours, theirs = _needed(outlook), _needed(other)
+        rows.append((outlook.build.name, _gib(ours), _gib(theirs), round(theirs / ours, 3)))
+        if outlook.deployment and other.deployment:
+            rows[-1] += (outlook.deployment.longest or "none", other.deployment.longest or "none")
+        elif found.place is not None:
+            rows[-1] += (None, None)
+    names = (found.model.name, rival.model.name)
+    head = ["build, GiB", *names, "ratio"]
+    if found.place is not None:
+        head += [f"context of {name}" for name in names]
+    return "\n".join([*lines, table(head, rows)])
+
+
+def _needed(outlook: "Outlook") -> int:
+    return outlook.deployment.total if outlook.deployment else outlook.bytes
 
 
 def _weights_table(found: "Forecast") -> str:
@@ -223,11 +300,13 @@ def gate(console: Console, found: "Forecast", limit: str | None) -> int:
         return 0
     from quantkit.checkpoint.sizes import parse_size
 
-    wanted = found.outlooks[-1] if found.chosen is None else found.chosen
-    need = wanted.deployment.total if wanted.deployment else wanted.bytes
+    wanted = found.chosen or found.outlooks[-1]
+    name, need = wanted.build.name, _needed(wanted)
+    if found.schooling is not None:
+        name, need = "training", sum(figure.bytes for figure in found.schooling.memory.gpu)
     if need <= parse_size(limit):
         return 0
-    console.note(f"{wanted.build.name} needs {need:,} bytes, more than {limit}")
+    console.note(f"{name} needs {need:,} bytes, more than {limit}")
     return MISSED
 
 

@@ -10,10 +10,13 @@ from typing import Literal
 import torch
 
 from quantkit.calibration.tokens import Calibration, Tokenizer, load_tokenizer
+from quantkit.checkpoint.sizes import parse_size
 from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.errors import RefusedError
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.method import Method
 from quantkit.core.plan import Check
 from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
@@ -30,9 +33,10 @@ from quantkit.eval.fit_problem import (
     state_problem,
     with_costs,
 )
+from quantkit.eval.fit_result import Fit, FitPoint, Served
 from quantkit.eval.paired import paired_difference
 from quantkit.eval.produce import Draft, Order, QuantizeResult, drafted, finish
-from quantkit.eval.results import EvalResult, Fit, FitPoint, Served
+from quantkit.eval.results import EvalResult
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, text_of_windows
 from quantkit.eval.verdict import finite
@@ -43,10 +47,11 @@ from quantkit.pipeline.start import start
 from quantkit.pipeline.write import sources
 from quantkit.planning.allocate import allocate, frontier
 from quantkit.planning.legal import linear_check
-from quantkit.planning.room import RankSizes, Room
+from quantkit.planning.room import Asked, RankSizes, Room
 
 FORMATS = (MIXED, "gptq")
 """In the order in which an engine is offered them; only the first holds several schemes."""
+METHOD = "gptq"
 WINDOWS, LENGTH = 16, 513
 FRONTIER_POINTS = 33
 
@@ -66,8 +71,7 @@ class Wanted:
     engine: str
     schemes: tuple[Scheme, ...]
     calibration: CalibrationSpec
-    device: str
-    max_shard_size: int
+    device: str = "cpu"
     trust_remote_code: bool = False
     room: Room | None = None
 
@@ -81,6 +85,44 @@ class _Candidate:
     point: FitPoint
 
 
+def want(
+    source: Source,
+    output: Path,
+    asked: Asked,
+    schemes: tuple[Scheme, ...],
+    calibration: CalibrationSpec | None,
+) -> Wanted:
+    """What is wanted of the model in a folder, with the room that it has.
+
+    Raises:
+        InputError, RefusedError: as `Asked.room`.
+    """
+    room = asked.room(source.folder)
+    return Wanted(
+        source=source,
+        output=output,
+        budget=room.bytes if room else parse_size(asked.size or 0),
+        engine=asked.engine,
+        schemes=schemes,
+        calibration=calibration or CalibrationSpec(),
+        room=room,
+    )
+
+
+def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[Scheme, ...]:
+    """Every width with every group size; None is a whole channel.
+
+    Raises:
+        InputError: there is none, or a width that is not made.
+    """
+    method: Method = registry.load("methods", METHOD, "METHOD")
+    legal = sorted(width for _, width in method.grids)
+    if not bits or not group_sizes or set(bits) - set(legal):
+        given = ",".join(map(str, bits)) or "none"
+        raise InputError(f"--bits {given}: no widths to choose from", hint=f"some of {legal}")
+    return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
+
+
 def pose(wanted: Wanted) -> Problem:
     """Every choice there is, in bytes.
 
@@ -88,7 +130,7 @@ def pose(wanted: Wanted) -> Problem:
         RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
     """
     prepared = _start(wanted)
-    sizes: Sizes = FileSizes(prepared, wanted.max_shard_size)
+    sizes: Sizes = FileSizes(prepared, DEFAULT_SHARD_SIZE)
     checks: list[Check] = []
     if wanted.room is not None:
         names = sources(prepared.model, prepared.plan.schemes)
@@ -125,10 +167,20 @@ def measure(
     return with_costs(problem, calibration, report), calibration
 
 
-def fit(
+def fit(wanted: Wanted, report: Report = silent) -> QuantizeResult:
+    """The better one, by measurement, of the best mixed and the best uniform build that fit.
+
+    Raises:
+        InputError, RefusedError: before any work, as `pose` and `measure`.
+    """
+    problem, calibration = measure(wanted, pose(wanted), report)
+    return settle(wanted, problem, calibration, report)
+
+
+def settle(
     wanted: Wanted, problem: Problem, calibration: Calibration, report: Report = silent
 ) -> QuantizeResult:
-    """The better one, by measurement, of the best mixed and the best uniform build that fit.
+    """Build and compare what a budget can hold, and ship one.
 
     `problem` is a measured one, `calibration` the text that it was measured on.
     """
@@ -156,7 +208,7 @@ def _start(wanted: Wanted) -> Prepared:
     for output, scheme in product(FORMATS, wanted.schemes):
         recipe = Recipe(
             name="fit",
-            method="gptq",
+            method=METHOD,
             format=output,
             description=f"bits chosen so that the weights fit {wanted.budget:,} bytes",
             scheme=replace(spec_of(scheme), group_size="channel"),
@@ -208,7 +260,7 @@ def _order(
         problem.prepared_for(candidate.chosen, "fit"),
         calibration,
         wanted.output.with_name(f"{wanted.output.name}.{candidate.kind}"),
-        wanted.max_shard_size,
+        DEFAULT_SHARD_SIZE,
         wanted.trust_remote_code,
     )
 
@@ -230,7 +282,7 @@ def _measured(
 
 
 def choice_text(calibration: Calibration, tokenizer: Tokenizer) -> EvaluationText:
-    """Windows spread over the calibration text, to choose by; none are those of the probes."""
+    """Windows spread over the calibration text, to choose by."""
     ids = calibration.input_ids
     count = min(WINDOWS, len(ids))
     places = [len(ids) * (2 * i + 1) // (2 * count) for i in range(count)]

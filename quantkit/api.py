@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.checkpoint.source import resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
-from quantkit.core.errors import InputError
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 
@@ -22,16 +22,11 @@ if TYPE_CHECKING:
     from quantkit.eval.report.write import WrittenReport
     from quantkit.eval.results import EvalResult, SweepResult
     from quantkit.eval.sweep import Runner
-    from quantkit.planning.deploy import Load
     from quantkit.planning.forecast import Forecast
-    from quantkit.planning.weights import PlannedModel
+    from quantkit.planning.train import Training
 
-DEFAULT_CONTEXT = 8192
 PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
 """What `plan` shows of a model unless asked for something else."""
-
-FIT_BITS = (4, 8)
-FIT_GROUP_SIZES = (32, 64, 128, None)
 
 __all__ = [
     "Finding",
@@ -107,84 +102,44 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     context: int | None = None,
     batch: int = 1,
     tp: int = 1,
-    kv: Literal[16, 8] = 16,
     engine: str = "vllm",
-    bits: Sequence[int] = FIT_BITS,
-    group_sizes: Sequence[int | None] = FIT_GROUP_SIZES,
+    bits: Sequence[int] = (4, 8),
+    group_sizes: Sequence[int | None] = (32, 64, 128, None),
     calibration: CalibrationSpec | None = None,
     device: str = "auto",
-    max_shard_size: int = DEFAULT_SHARD_SIZE,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> QuantizeResult:
-    """Choose bits and group sizes part by part so that the weights fit, quantize, and measure.
-
-    The best uniform recipe that fits is made, too, and shipped if the mixed one is not better.
+    """Choose bits part by part so that the weights fit; ship the best uniform recipe if as good.
 
     Args:
         model: a folder, or a hub id `org/name[@revision]`.
         output: the folder to make; it must not exist, or be empty.
         size: what the weight files may take together: bytes, or "5.5GB".
-        gpu: where the weights have to fit beside cache and overheads, as in `plan`.
-        context: tokens of a sequence there; by default the model's own, at most 8192.
-        batch: how many sequences are served at once there.
-        tp: tensor-parallel ranks there.
-        kv: bits of an element of the KV cache there.
+        gpu: or what has to hold the weights beside all else, as in `plan`.
+        context: tokens of a sequence, as in `plan`.
+        batch: how many sequences are served at once.
+        tp: tensor-parallel ranks.
         engine: which engine has to load the result; it decides format and legal schemes.
         bits: widths to choose from; linears may also stay as they are.
         group_sizes: inputs that share a scale to choose from; None is a whole channel.
         calibration: text to quantize and to choose with; quantkit's own by default.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
-        max_shard_size: largest size of a weight file, in bytes.
         trust_remote_code: whether code of the model's folder may run.
         report: is told how far the work is.
-
-    Raises:
-        QuantkitError: with exit code, reason and remedy; nothing fits, or all does as it is.
     """
-    from quantkit.checkpoint.sizes import parse_size
-    from quantkit.core.recipe import CalibrationSpec
-    from quantkit.core.scheme import Scheme
     from quantkit.eval import fit as fitting
     from quantkit.pipeline.start import device_of
-    from quantkit.planning.deploy import Place
-    from quantkit.planning.hardware import find_gpu
-    from quantkit.planning.opened import open_model
-    from quantkit.planning.parallel import Degrees
-    from quantkit.planning.room import weight_room
-    from quantkit.planning.serving import settings_of
+    from quantkit.planning.room import Asked
 
     check_output(Path(output))
-    registry.load("engines", engine, "ENGINE")
-    legal = sorted(width for grid, width in registry.load("methods", "gptq", "METHOD").grids)
-    if not bits or not group_sizes or set(bits) - set(legal):
-        given = ",".join(map(str, bits)) or "none"
-        raise InputError(f"--bits {given}: no widths to choose from", hint=f"some of {legal}")
-    if (size is None) == (gpu is None):
-        raise InputError("either a size or a GPU is the budget", hint="--size 5.5GB or --gpu 4090")
-    device = device_of(device)
+    schemes, device = fitting.schemes_of(bits, group_sizes), device_of(device)
+    asked = Asked(engine, size, gpu, context, batch, tp).checked()
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
-    room = None
-    if gpu is not None:
-        planned = open_model(str(source.folder))
-        card, degrees = find_gpu(gpu), Degrees(tp)
-        place = Place(card, engine, settings_of(engine, card, degrees), degrees)
-        room = weight_room(planned, place, _load(planned, context, batch, kv))
-    wanted = fitting.Wanted(
-        source=source,
-        output=Path(output),
-        budget=room.bytes if room else parse_size(size or 0),
-        engine=engine,
-        schemes=tuple(Scheme("int", bit, group) for bit in bits for group in group_sizes),
-        calibration=calibration or CalibrationSpec(),
-        device=device,
-        max_shard_size=max_shard_size,
-        trust_remote_code=trust_remote_code,
-        room=room,
-    )
-    problem, used = fitting.measure(wanted, fitting.pose(wanted), report)
-    return fitting.fit(wanted, problem, used, report)
+    wanted = fitting.want(source, Path(output), asked, schemes, calibration)
+    wanted = replace(wanted, device=device, trust_remote_code=trust_remote_code)
+    return fitting.fit(wanted, report)
 
 
 def dry_run(
@@ -219,6 +174,7 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     kv: Literal[16, 8] = 16,
     recipes: Sequence[Recipe] | None = None,
     settings: Mapping[str, str] | None = None,
+    training: Training | None = None,
 ) -> Forecast:
     """What a model and its quantized builds weigh, and whether they fit a GPU; without torch.
 
@@ -236,34 +192,26 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         kv: bits of an element of the KV cache.
         recipes: what to quantize with; by default one of each size.
         settings: of the engine, by the names of `planning.serving.Settings`.
+        training: a training run to forecast instead, its tokens and sequences those given here.
 
     Raises:
         QuantkitError: what is asked is unknown, or no engine runs it.
     """
-    from quantkit.planning.deploy import Place
-    from quantkit.planning.forecast import forecast
-    from quantkit.planning.hardware import find_gpu
+    from quantkit.planning.deploy import asked_load, named_place
+    from quantkit.planning.forecast import forecast, schooled
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
-    from quantkit.planning.serving import settings_of
     from quantkit.recipes.loader import load_recipe
 
-    place = None
-    if gpu is not None:
-        card, degrees = find_gpu(gpu), Degrees(tp, pp, ep)
-        place = Place(card, engine, settings_of(engine, card, degrees, **settings or {}), degrees)
+    degrees = Degrees(tp, pp, ep)
+    place = named_place(gpu, engine, degrees, **settings or {}) if gpu else None
     planned = open_model(model)
-    load = _load(planned, context, batch, kv)
+    load = asked_load(planned.architecture, context, batch, kv)
+    if training is not None:
+        told = replace(training, tokens=load.context, sequences=batch)
+        return schooled(planned, told, place.gpu if place else None, load)
     chosen = map(load_recipe, PLANNED_RECIPES) if recipes is None else recipes
     return forecast(planned, tuple(chosen), place, load)
-
-
-def _load(planned: PlannedModel, context: int | None, batch: int, kv: Literal[16, 8]) -> Load:
-    """What is to be served, with the model's own context, at most 8192, by default."""
-    from quantkit.planning.deploy import Load
-
-    length = context or min(planned.architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    return Load(length, batch, "fp8" if kv == 8 else "16-bit")
 
 
 def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is right for most

@@ -11,8 +11,8 @@ from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, 
 from quantkit.core.errors import InputError
 
 if TYPE_CHECKING:
+    from quantkit.eval.fit_result import Fit, FitPoint
     from quantkit.eval.produce import QuantizeResult
-    from quantkit.eval.results import Fit, FitPoint
 
 EXAMPLES = """\b
 Examples:

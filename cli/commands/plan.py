@@ -1,19 +1,24 @@
 """Tell what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from quantkit.cli.console import Console
 from quantkit.cli.options import parse_tokens
 from quantkit.core.errors import InputError
+from quantkit.core.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from quantkit.planning.train import Training
 
 EXAMPLES = """\b
 Examples:
   quantkit plan org/name --gpu 4090 --context 32k --batch 4
-  quantkit plan ./model --gpu 24GB@1008GB/s --engine sglang --tp 2 --explain
+  quantkit plan ./model --gpu h100 --train qlora --checkpointing full
 """
-SERVED = ("pp", "ep")
+DEGREES = ("pp", "ep")
+TRAINED = ("optimizer", "rank", "gradient_bytes")
 
 
 def plan(
@@ -27,7 +32,7 @@ def plan(
     context: Annotated[
         str | None, typer.Option(help="Tokens of a sequence, such as 32k. Default: 8k at most.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences served at once.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
     engine: Annotated[str, typer.Option(help="vllm, sglang or transformers.")] = "vllm",
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
     kv: Annotated[int, typer.Option(help="Bits of a cached element: 16 or 8.")] = 16,
@@ -38,6 +43,18 @@ def plan(
         str | None, typer.Option(metavar="N|channel", help="Group size, as in quantize.")
     ] = None,
     format_: Annotated[str | None, typer.Option("--format", help="As in quantize.")] = None,
+    train: Annotated[
+        str | None, typer.Option(help="A training run instead: full, lora or qlora.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=1, help="Data-parallel GPUs of the training.")] = 1,
+    zero: Annotated[str, typer.Option(help="States divided: 0, 1, 2, 3 or fsdp.")] = "0",
+    checkpointing: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
+    offload: Annotated[str, typer.Option(help="States in RAM or on disk: none, cpu, nvme.")] = (
+        "none"
+    ),
+    against: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="A second model to compare with.")
+    ] = None,
     fail_over: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="End in exit code 3 where more is needed: 24GB, 20GiB."),
@@ -52,42 +69,82 @@ def plan(
 ) -> int:
     """Tell what a model weighs and whether it fits a GPU, from its headers alone."""
     from quantkit import api
-    from quantkit.cli.planned import forecast_document, forecast_text, gate
+    from quantkit.cli.planned import against_text, forecast_document, forecast_text, gate
 
     served, other = split_settings(settings or [])
-    flags: dict[str, Any] = {
-        "method": method, "bits": bits, "group_size": group_size, "format": format_,
-    }  # fmt: skip
-    recipes = None
-    if recipe or other or any(value is not None for value in flags.values()):
-        from quantkit.recipes.loader import build_recipe
-
-        recipes = (build_recipe(recipe, settings=other, **flags),)
+    ways = {"zero": zero, "checkpointing": checkpointing, "offload": offload}
+    ways |= {key: served.pop(key) for key in TRAINED if key in served}
     if kv not in (16, 8):
         raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16 or --kv 8")
-    found = api.plan(
-        model,
-        gpu=gpu,
-        context=None if context is None else parse_tokens(context),
-        batch=batch,
-        engine=engine,
-        tp=tp,
-        **{key: parse_degree(key, served.pop(key, "1")) for key in SERVED},
-        kv=8 if kv == 8 else 16,
-        recipes=recipes,
-        settings=served,
-    )
-    console.result(forecast_document(found), forecast_text(found, explain=explain))
+    asked: dict[str, Any] = {
+        "gpu": gpu,
+        "context": None if context is None else parse_tokens(context),
+        "batch": batch,
+        "engine": engine,
+        "tp": tp,
+        **{key: parse_count(key, served.pop(key, "1")) for key in DEGREES},
+        "kv": kv,
+        "recipes": recipes_of(
+            recipe,
+            other,
+            {"method": method, "bits": bits, "group_size": group_size, "format": format_},
+        ),
+        "settings": served,
+        "training": training_of(train, gpus, ways) if train else None,
+    }
+    found = api.plan(model, **asked)
+    if against is None:
+        console.result(forecast_document(found), forecast_text(found, explain=explain))
+    else:
+        rival = api.plan(against, **asked)
+        document = [forecast_document(each) for each in (found, rival)]
+        console.result(document, against_text(found, rival))
     return gate(console, found, fail_over)
 
 
+def recipes_of(recipe: str | None, settings: list[str], flags: dict[str, Any]) -> Any:
+    """The recipe that was asked for; None where none was."""
+    if not (recipe or settings or any(value is not None for value in flags.values())):
+        return None
+    from quantkit.recipes.loader import build_recipe
+
+    return (build_recipe(recipe, settings=settings, **flags),)
+
+
+def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
+    """The training run that options describe.
+
+    Raises:
+        InputError: a word that is not known.
+    """
+    from quantkit.planning import train
+    from quantkit.planning.backward import Checkpointing
+
+    known: dict[str, tuple[str, ...]] = {
+        "train": get_args(train.Method),
+        "zero": get_args(train.Zero),
+        "checkpointing": get_args(Checkpointing),
+        "offload": get_args(train.Offload),
+        "optimizer": get_args(train.Optimizer),
+    }
+    values: dict[str, Any] = {"train": method, **ways}
+    for key, words in known.items():
+        if (value := values.get(key)) is not None and value not in words:
+            hint = did_you_mean(value, words)
+            raise InputError(f"--{key} is `{value}`", why=f"known: {', '.join(words)}", hint=hint)
+    for key in ("rank", "gradient_bytes"):
+        if key in values:
+            values[key] = parse_count(key, values[key])
+    return train.Training(method=values.pop("train"), gpus=gpus, **values)
+
+
 def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Settings of the deployment, and those of the recipe, by their names."""
+    """Settings of the deployment or the training, and those of the recipe, by their names."""
     from dataclasses import fields
 
     from quantkit.planning.serving import Settings
 
-    known = {*SERVED, *(field.name for field in fields(Settings))}
+    known = {*DEGREES, *TRAINED, *(field.name for field in fields(Settings))}
     served, other = {}, []
     for setting in settings:
         key, _, value = setting.partition("=")
@@ -98,11 +155,11 @@ def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
     return served, other
 
 
-def parse_degree(key: str, text: str) -> int:
-    """A number of ranks.
+def parse_count(key: str, text: str) -> int:
+    """A number from 1 on.
 
     Raises:
-        InputError: not a positive number.
+        InputError: it is none.
     """
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{key} is `{text}`", hint=f"--set {key}=2")

@@ -17,6 +17,8 @@ from quantkit.eval.speed.statistics import latency_figures, median, median_inter
 from quantkit.model.open import context_length, open_model
 
 CELLS = (Cell(1, 512), Cell(1, 2048), Cell(4, 512))
+GPU_CELLS = tuple(Cell(batch, context) for batch in (1, 4, 16) for context in (512, 2048, 8192))
+"""A GPU runs these in the time that a CPU takes for the three; what does not fit is left out."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ def measure_local(
     artifact: Path,
     reference: Path | None = None,
     *,
-    cells: Sequence[Cell] = CELLS,
+    cells: Sequence[Cell] = (),
     effort: Effort = Effort(),  # noqa: B008 - frozen
     device: str = "cpu",
     trust_remote_code: bool = False,
@@ -40,11 +42,13 @@ def measure_local(
 ) -> LocalResult:
     """Speed and memory of the artifact in memory; with a reference also the ratio of both.
 
-    Cells longer than the model's context are shortened to it. Where no kernel here multiplies one
+    Cells are the device's own by default; longer ones than the model's context are shortened to it,
+    and those that do not fit into memory are named in a note. Where no kernel here multiplies one
     of its weights there are no figures, and a note says why.
     """
     whole = open_model(artifact, trust_remote_code=trust_remote_code)
-    cells = fitting_cells(cells, context_length(whole))
+    usual = GPU_CELLS if torch.device(device).type == "cuda" else CELLS
+    cells = fitting_cells(cells or usual, context_length(whole))
     if not cells:
         return LocalResult(notes=("no speed: the context is shorter than the steps measured",))
 
@@ -62,7 +66,11 @@ def measure_local(
     notes: list[str] = []
     for done, cell in enumerate(cells):
         report(Progress("speed", done, len(cells), f"{cell.batch} x {cell.context_tokens} tokens"))
-        timings = measure_cell([runtime.network for runtime in runtimes], cell, effort)
+        try:
+            timings = measure_cell([runtime.network for runtime in runtimes], cell, effort)
+        except torch.OutOfMemoryError:
+            notes.append(f"{cell.batch} x {cell.context_tokens} tokens do not fit into memory")
+            continue
         speed = speed_of(runtime, timings[0], *timings[1:])
         found.append(speed)
         if reference:

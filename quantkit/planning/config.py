@@ -113,12 +113,11 @@ def _layer_types(fields: Fields, layers: int) -> list[str]:
     listed = fields.many("layer_types", str, length=layers)
     if listed is not None:
         return listed
-    without_position = fields.many("no_rope_layers", int)
-    if without_position:  # Llama 4: a layer without rotary positions sees everything
-        if len(without_position) != layers:
-            raise InputError(f"config.json: no_rope_layers has no {layers} entries")
-        return ["chunked_attention" if rope else "full_attention" for rope in without_position]
     pattern = dict(fields.family.pattern)
+    rotary = fields.many("no_rope_layers", int, length=layers)
+    if rotary and pattern.get("others") == "chunked_attention":
+        # Llama 4: a layer without rotary positions sees everything
+        return ["chunked_attention" if rope else "full_attention" for rope in rotary]
     for name in ("sliding_window_pattern", "full_attention_interval"):
         if not pattern and fields.raw(name) is not None:
             others = "sliding_attention" if name.startswith("sliding") else "linear_attention"

@@ -1,18 +1,23 @@
 """What `plan` tells of a model: its parts, its builds, and how each would fill a GPU."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Recipe
 from quantkit.planning.deploy import Deployment, Load, Place, deploy
+from quantkit.planning.figure import Figure
+from quantkit.planning.hardware import Gpu
 from quantkit.planning.inventory import Part
 from quantkit.planning.kv import cache_bytes
 from quantkit.planning.legal import build_fault, degree_fault, require_legal
 from quantkit.planning.offload import Split, split_blocks
+from quantkit.planning.parallel import Degrees
+from quantkit.planning.serving import Settings
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
+from quantkit.planning.train import Training, TrainingMemory, total, training_memory
 from quantkit.planning.weights import (
     Build,
     PlannedModel,
@@ -52,6 +57,20 @@ class Outlook:
 
 
 @dataclass(frozen=True)
+class Schooling:
+    """A training run on each of its GPUs, its memory part by part, and what a GPU has."""
+
+    training: Training
+    memory: TrainingMemory
+    available: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether a GPU suffices, as far as one was named."""
+        return self.available is None or total(self.memory.gpu) <= self.available
+
+
+@dataclass(frozen=True)
 class Forecast:
     """The answer of `plan`: the builds in falling size, and what to `try`."""
 
@@ -59,7 +78,8 @@ class Forecast:
     outlooks: tuple[Outlook, ...]
     place: Place | None
     load: Load
-    hints: tuple[str, ...] = field(default=())
+    hints: tuple[str, ...] = ()
+    schooling: Schooling | None = None
 
     @property
     def chosen(self) -> Outlook | None:
@@ -90,6 +110,21 @@ def forecast(
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load)
     return replace(found, hints=hints(found))
+
+
+def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:
+    """The forecast of a training run, with the overheads of a process that serves nothing.
+
+    Raises:
+        RefusedError: offloading that no sharding of this kind has.
+    """
+    memory = training_memory(model.architecture, model.inventory, training)
+    degrees = Degrees(training.gpus)
+    extra = Settings().overheads(Figure("activations", 0, ""), degrees)
+    memory = replace(memory, gpu=(*memory.gpu, *extra))
+    schooling = Schooling(training, memory, gpu.memory if gpu else None)
+    outlook = Outlook(stored_build(model), weigh(model, stored_build(model)))
+    return Forecast(model, (outlook,), None, load, schooling=schooling)
 
 
 def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load) -> Outlook:

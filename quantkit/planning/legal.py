@@ -92,13 +92,13 @@ def head_fault(model: PlannedModel, tensor: int) -> str | None:
 def _slice_faults(
     engine: Engine, model: PlannedModel, build: Build, degrees: Degrees
 ) -> Iterator[str]:
-    kinds = {t.linear: kind for kind in model.kinds for t in kind.linears}
+    kinds = kinds_by_linear(model)
     seen = set()
     for kind in model.kinds:
         if not kind.linears:
             continue
         members = [kinds[name] for name in kind.tensor.fused] or [kind]
-        whole, part = _joined(members), _joined(members, degrees)
+        whole, part = joined(members), joined(members, degrees)
         for scheme in build.schemes_of(kind):
             shapes = (whole.out_features, whole.in_features, part.out_features, part.in_features)
             if (shapes, scheme) in seen:
@@ -108,7 +108,12 @@ def _slice_faults(
                 yield f"`{kind.tensor.linear}`: {fault}"
 
 
-def _joined(members: list[Kind], degrees: Degrees | None = None) -> LinearFacts:
+def kinds_by_linear(model: PlannedModel) -> dict[str, Kind]:
+    """The kind of each quantizable linear, by its name."""
+    return {t.linear: kind for kind in model.kinds for t in kind.linears if t.linear}
+
+
+def joined(members: list[Kind], degrees: Degrees | None = None) -> LinearFacts:
     """The linear that an engine makes of fused ones, or a rank's slice of it."""
     facts = [
         facts_of(kind.tensor, transposed=kind.transposed)
@@ -155,7 +160,7 @@ def linear_check(
         if degrees.tensor == 1:
             return None
         members = [kinds[name] for name in kinds[linear.name].tensor.fused or (linear.name,)]
-        shapes = (_joined(members), _joined(members, degrees))
+        shapes = (joined(members), joined(members, degrees))
         return _slice_fault(engine, build, scheme, shapes, members, degrees)
 
     return check

@@ -115,6 +115,8 @@ def _norms(fields: Fields) -> int:
     if fields.flag("parallel_attn"):  # Falcon: attention and MLP read the same input
         newer = fields.flag("new_decoder_architecture")
         return fields.maybe("num_ln_in_parallel_attn", most=2) or (2 if newer else 1)
+    if fields.flag("single_norm"):
+        return 1
     return fields.trait("norms")
 
 
@@ -139,8 +141,10 @@ def _attention(fields: Fields, hidden: int, mixer: Attention) -> Tensors:
         yield from _linear(name, (width, hidden), "attention", split, bias=bias, fused=fused)
     bias = fields.flag("output_bias")
     yield from _linear("self_attn.o_proj", (hidden, queries), "attention", "columns", bias=bias)
-    if fields.flag("head_norm"):
-        for name in ("q_norm", "k_norm")[: 2 if keys else 1]:
+    for name, width in (("q_norm", queries), ("k_norm", keys)):
+        if width and fields.flag("wide_norm"):
+            yield PlannedTensor(f"self_attn.{name}.weight", (width,), "", "norm")
+        elif width and fields.flag("head_norm"):
             yield PlannedTensor(f"self_attn.{name}.weight", (mixer.head_dim,), "", "norm")
 
 

@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.checkpoint.sizes import parse_size
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.errors import RefusedError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format, LinearFacts
 from quantkit.core.scheme import Scheme
-from quantkit.planning.deploy import Deployment, Load, Place, deploy
+from quantkit.planning.deploy import Deployment, Load, Place, asked_load, deploy, named_place
 from quantkit.planning.legal import require_legal
-from quantkit.planning.parallel import Kind, rank_elements
+from quantkit.planning.opened import open_model
+from quantkit.planning.parallel import Degrees, Kind, rank_elements
 from quantkit.planning.weights import Build, PlannedModel, quantized_bytes, stored_build, weigh
 
 
@@ -48,6 +51,47 @@ def weight_room(model: PlannedModel, place: Place, load: Load) -> Room:
             hint=f"a smaller --batch or --context, or --tp {2 * place.degrees.tensor}",
         )
     return room
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Where the weights have to fit: into `size` bytes of files, or into a GPU under a load."""
+
+    engine: str
+    size: int | str | None = None
+    gpu: str | None = None
+    context: int | None = None
+    sequences: int = 1
+    tensor: int = 1
+
+    def checked(self) -> "Asked":
+        """The same, where it makes sense of itself.
+
+        Raises:
+            InputError: neither or both were stated, or there is no such GPU, size or engine.
+        """
+        registry.load("engines", self.engine, "ENGINE")
+        if (self.size is None) == (self.gpu is None):
+            hint = "--size 5.5GB or --gpu 4090"
+            raise InputError("either a size or a GPU is the budget", hint=hint)
+        if self.size is not None:
+            parse_size(self.size)
+        if self.gpu is not None:
+            named_place(self.gpu, self.engine, Degrees(self.tensor))
+        return self
+
+    def room(self, folder: Path) -> Room | None:
+        """What the GPU leaves to the weights of the model in a folder; None for files.
+
+        Raises:
+            RefusedError: as `weight_room`.
+        """
+        if self.gpu is None:
+            return None
+        place = named_place(self.gpu, self.engine, Degrees(self.tensor))
+        model = open_model(str(folder))
+        load = asked_load(model.architecture, self.context, self.sequences, 16)
+        return weight_room(model, place, load)
 
 
 @dataclass(frozen=True)

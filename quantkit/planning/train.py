@@ -10,8 +10,8 @@ from math import ceil, prod
 from typing import Literal
 
 from quantkit.core.errors import RefusedError
-from quantkit.planning.activations import Checkpointing, megatron_activations, saved_activations
 from quantkit.planning.architecture import Architecture
+from quantkit.planning.backward import Checkpointing, megatron_activations, saved_activations
 from quantkit.planning.figure import Figure
 from quantkit.planning.inventory import Inventory
 

@@ -11,8 +11,9 @@ from quantkit import api
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.eval.fit_problem import costs
+from quantkit.eval.fit_result import Fit
 from quantkit.eval.produce import QuantizeResult
-from quantkit.eval.results import EVAL_FILE, EvalResult, Fit
+from quantkit.eval.results import EVAL_FILE, EvalResult
 from quantkit.model.embedded_model import FOLDER
 from quantkit.model.open import open_model
 from quantkit.pipeline.sensitivity import Effect

@@ -163,7 +163,7 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], named: str) -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"model_type": "t5", "d_model": 512}, "hidden_size"),
+        ({"model_type": "t5", "d_model": 512, "num_heads": 8}, "num_hidden_layers"),
         ({"model_type": "x" * 10_000}, "hidden_size"),
         (LLAMA | {"layer_types": ["retention"] * 6}, "retention"),
         (LLAMA | {"layer_types": ["linear_attention"] * 6}, "linear_attention"),

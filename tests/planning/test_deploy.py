@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quantkit.planning.activations import activation_peak
 from quantkit.planning.config import read_architecture
 from quantkit.planning.deploy import Deployment, Load, Place, capacity, deploy, largest
-from quantkit.planning.forward import activation_peak
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.kv import cache_bytes
 from quantkit.planning.paging import paged_cache

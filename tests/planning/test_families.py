@@ -8,12 +8,12 @@ from transformers import CONFIG_MAPPING
 from quantkit.planning.config import read_architecture
 from quantkit.planning.families import Family, Fields, find, known, recurrent
 
-REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6}}
+REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6}, "glm4_moe": {"head_dim": 128}}
 
 
 @pytest.mark.parametrize("model_type", known())
 def test_an_empty_config_is_filled_in_as_transformers_does(model_type: str) -> None:
-    given = REQUIRED.get(model_type, {})
+    given: dict[str, Any] = REQUIRED.get(model_type, {})
     filled = CONFIG_MAPPING[model_type](**given).to_dict()
     assert read_architecture({"model_type": model_type, **given}) == read_architecture(filled)
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from quantkit.eval.speed.local import fitting_cells, slower_than, speed_of
+from quantkit.eval.speed.local import fitting_cells, measure_local, slower_than, speed_of
 from quantkit.eval.speed.measure import Cell, Effort, Run, Timings, measure_cell
 from quantkit.eval.speed.runtime import load_runtime
 from quantkit.model.open import open_model
@@ -78,3 +79,18 @@ def test_cells_stay_within_the_context() -> None:
     assert fitting_cells(cells, 4096) == cells
     assert fitting_cells(cells, 512) == (Cell(1, 384), Cell(4, 384))
     assert fitting_cells(cells, 100) == ()
+
+
+def test_a_cell_that_does_not_fit_is_named_and_the_others_are_measured(
+    quantized: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(networks: Any, cell: Cell, effort: Effort) -> list[Timings]:
+        if cell.batch > 1:  # what a GPU says where the cache does not fit
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return measure_cell(networks, cell, effort)
+
+    monkeypatch.setattr("quantkit.eval.speed.local.measure_cell", measure)
+    cells, effort = (Cell(1, 8, 2), Cell(2, 8, 2)), Effort(warmups=0, repeats=2)
+    found = measure_local(quantized("w4"), cells=cells, effort=effort)
+    assert [cell.batch for cell in found.cells] == [1]
+    assert found.notes == ("2 x 8 tokens do not fit into memory",)
