@@ -129,8 +129,15 @@ def pose(wanted: Wanted) -> Problem:
     Raises:
         RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
     """
-    prepared = _start(wanted)
-    sizes: Sizes = FileSizes(prepared, DEFAULT_SHARD_SIZE)
+    prepared = start_with(
+        wanted.source,
+        wanted.engine,
+        wanted.schemes,
+        wanted.calibration,
+        wanted.device,
+        trust_remote_code=wanted.trust_remote_code,
+    )
+    sizes: Sizes = FileSizes(prepared)
     checks: list[Check] = []
     if wanted.room is not None:
         names = sources(prepared.model, prepared.plan.schemes)
@@ -202,22 +209,33 @@ def settle(
         )
 
 
-def _start(wanted: Wanted) -> Prepared:
-    """The model with all its linears in the first format and scheme that the engine loads."""
+def start_with(
+    source: Source,
+    engine: str,
+    schemes: Sequence[Scheme],
+    calibration: CalibrationSpec,
+    device: str = "cpu",
+    *,
+    trust_remote_code: bool = False,
+) -> Prepared:
+    """The model with all its linears in the first format and scheme that the engine loads.
+
+    Raises:
+        RefusedError: it loads none of them.
+    """
     refused: RefusedError | None = None
-    for output, scheme in product(FORMATS, wanted.schemes):
+    for output, scheme in product(FORMATS, schemes):
         recipe = Recipe(
             name="fit",
             method=METHOD,
             format=output,
-            description=f"bits chosen so that the weights fit {wanted.budget:,} bytes",
+            description="bits chosen so that the weights fit a budget",
             scheme=replace(spec_of(scheme), group_size="channel"),
-            calibration=wanted.calibration,
-            engines=(wanted.engine,),
+            calibration=calibration,
+            engines=(engine,),
         )
-        trust, folder = wanted.trust_remote_code, wanted.source.folder
         try:
-            return start(folder, recipe, wanted.device, trust_remote_code=trust)
+            return start(source.folder, recipe, device, trust_remote_code=trust_remote_code)
         except RefusedError as error:
             refused = refused or error
     assert refused is not None

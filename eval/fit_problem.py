@@ -9,6 +9,7 @@ import torch
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.shards import TensorSpec, plan_shards, stem
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import RefusedError
 from quantkit.core.format import LinearFacts
 from quantkit.core.plan import Check
@@ -45,7 +46,6 @@ class FileSizes:
     """Bytes of the weight files, headers included."""
 
     prepared: Prepared
-    max_shard_size: int
 
     def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
         """Bytes of a linear in a scheme, at most."""
@@ -62,7 +62,7 @@ class FileSizes:
     def whole(self, schemes: Mapping[str, Scheme]) -> int:
         """Bytes of all files, exactly."""
         specs = planned_tensors(self.prepared.model, schemes, self.prepared.format)
-        return sum(shard.nbytes for shard in plan_shards(specs, self.max_shard_size))
+        return sum(shard.nbytes for shard in plan_shards(specs, DEFAULT_SHARD_SIZE))
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,12 @@ class Problem:
         """Bytes of the weights that one token reads; None where that is all of them."""
         config = self.prepared.model.config.get_text_config()
         active = getattr(config, "num_experts_per_tok", None)
-        idle = 0.0
-        for choice, options, scheme in zip(self.choices, self.items, chosen, strict=True):
-            if choice.experts and active:
-                size = options[choice.schemes.index(scheme)].bytes
-                idle += size * (1 - min(1.0, active / choice.experts))
-        return round(self.bytes(chosen) - idle) if idle else None
+        experts = [
+            (options[choice.schemes.index(scheme)].bytes, choice.experts)
+            for choice, options, scheme in zip(self.choices, self.items, chosen, strict=True)
+            if choice.experts
+        ]
+        return read_bytes(self.bytes(chosen), experts, active) if experts and active else None
 
     def uniforms(self) -> Iterator[Chosen]:
         """Every choice that gives all groups one scheme."""
@@ -141,6 +141,14 @@ class Problem:
             overrides=(*recipe.overrides, *overrides_for(self.choices, chosen, most)),
         )
         return prepare(self.prepared.model, wanted)
+
+
+def read_bytes(total: int, experts: Sequence[tuple[int, int]], active: int) -> int:
+    """What a token reads of `total` bytes, going to `active` of the experts of each block.
+
+    `experts`: bytes and number of those of each block, which are as large as each other.
+    """
+    return total - sum(size * max(0, count - active) // count for size, count in experts)
 
 
 def spec_of(scheme: Scheme) -> SchemeSpec:
@@ -202,7 +210,7 @@ def with_costs(problem: Problem, calibration: Calibration, report: Report = sile
     """The problem with its options measured on calibration text."""
     prepared = problem.prepared
     method, _, _, options = parts_of(prepared.plan.recipe)
-    probe = _probe(calibration)
+    probe = probe_of(calibration)
     effects = measure_effects(
         prepared.model, problem.choices, method, options, probe, _probed, report
     )
@@ -227,7 +235,7 @@ def _probed(choice: Choice) -> tuple[int, ...]:
     return (min(order)[2],) if order else ()
 
 
-def _probe(calibration: Calibration) -> Probe:
+def probe_of(calibration: Calibration) -> Probe:
     """Short windows spread over the text to measure KL on, and others for the statistics."""
     ids = calibration.input_ids
     length = min(ids.shape[1], PROBE_LENGTH)

@@ -10,7 +10,7 @@ import pytest
 from quantkit import api
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import CalibrationSpec
-from quantkit.eval.fit_problem import costs
+from quantkit.eval.fit_problem import costs, read_bytes
 from quantkit.eval.fit_result import Fit
 from quantkit.eval.produce import QuantizeResult
 from quantkit.eval.results import EVAL_FILE, EvalResult
@@ -180,3 +180,8 @@ def test_an_engine_without_mixed_files_gets_the_best_uniform_one(
 def test_costs_go_with_the_loss_from_where_they_are_known() -> None:
     effects = [Effect(0.2), Effect(0.1, kl=0.05), Effect(0.01), Effect(0.0)]
     assert costs(effects) == pytest.approx([0.1, 0.05, 0.005, 0.0])
+
+
+def test_a_token_reads_two_of_eight_experts_and_all_else() -> None:
+    assert read_bytes(1000, [(400, 8), (400, 8)], active=2) == 200 + 2 * 100
+    assert read_bytes(1000, [(400, 2)], active=4) == 1000
