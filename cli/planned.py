@@ -7,6 +7,7 @@ from quantkit.cli.console import Console, size, table
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook, Schooling
+    from quantkit.planning.run import RunPlan
     from quantkit.planning.train import Training
 
 GIB = 2**30
@@ -39,6 +40,13 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "chosen": found.chosen.build.name if found.chosen else None,
         "fits": found.chosen.fits if found.chosen else None,
         "try": list(found.hints),
+        "run": None
+        if found.run is None
+        else {
+            "bytes": found.run.bytes,
+            "disk_bytes": found.run.disk_bytes,
+            "peak": vars(found.run.peak),
+        },
         "builds": [_build_document(outlook) for outlook in found.outlooks],
     }
 
@@ -87,7 +95,7 @@ def forecast_text(found: "Forecast", *, explain: bool) -> str:
     else:
         lines += [_deploy_table(found), *_faults(found)]
         if found.chosen:
-            lines += ["", *bar(found.chosen), "", *verdict(found)]
+            lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found)]
     if explain:
         lines += ["", *_rules(found)]
     return "\n".join(lines)
@@ -99,7 +107,7 @@ def _head(found: "Forecast") -> list[str]:
     from quantkit.checkpoint.header import DTYPE_BYTES
 
     model, load, place = found.model, found.load, found.place
-    count = sum(prod(t.shape) for t in model.inventory.tensors if not t.buffer)
+    count = sum(k.count * prod(k.tensor.shape) for k in model.kinds if not k.tensor.buffer)
     elements = "" if model.quantized else f"{count:,} parameters, "
     layers = len(model.architecture.layers)
     lines = [
@@ -134,8 +142,9 @@ def _training_lines(schooling: "Schooling") -> list[str]:
         if figure.bytes
     ]
     need = sum(figure.bytes for figure in memory.gpu)
+    many = "s" if training.gpus > 1 else ""
     lines = [
-        f"{training.method}, {training.gpus} GPUs, zero {training.zero}, checkpointing "
+        f"{training.method}, {training.gpus} GPU{many}, zero {training.zero}, checkpointing "
         f"{training.checkpointing}, {training.sequences} x {training.tokens:,} tokens on each",
         table(("on each GPU", "in", "GiB", "rule"), rows),
         "",
@@ -182,7 +191,7 @@ def against_text(found: "Forecast", rival: "Forecast") -> str:
     head = ["build, GiB", *names, "ratio"]
     if found.place is not None:
         head += [f"context of {name}" for name in names]
-    return "\n".join([*lines, table(head, rows)])
+    return "\n".join([*lines, flush(head, rows)])
 
 
 def _needed(outlook: "Outlook") -> int:
@@ -196,7 +205,7 @@ def _weights_table(found: "Forecast") -> str:
         parts = [_gib(outlook.parts[name]) if name in outlook.parts else None for name in names]
         whole = (_gib(outlook.bytes), size(outlook.bytes)) if outlook.parts else (None, "refused")
         rows.append((outlook.build.name, *parts, *whole))
-    return table(("build, GiB", *names, "all", ""), rows)
+    return flush(("build, GiB", *names, "all", ""), rows)
 
 
 def _deploy_table(found: "Forecast") -> str:
@@ -205,7 +214,7 @@ def _deploy_table(found: "Forecast") -> str:
     rows = [_row(outlook) for outlook in found.outlooks]
     gpu = f"fits {place.gpu.memory / GIB:.1f} GiB"
     head = ("build", "weights", "KV", "other", "total GiB", gpu, "context up to", "tok/s <=")
-    return table(head, rows)
+    return flush(head, rows)
 
 
 def _row(outlook: "Outlook") -> Sequence[object]:
@@ -218,7 +227,7 @@ def _row(outlook: "Outlook") -> Sequence[object]:
         outlook.build.name,
         *map(_gib, sizes),
         "yes" if over <= 0 else f"{over / GIB:.1f} over",
-        deployed.longest or "none",
+        f"{deployed.longest:,}" if deployed.longest else "none",
         round(outlook.decode.tokens_per_second) if outlook.decode else None,
     )
 
@@ -244,6 +253,16 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
     left = max(0, deployed.budget.bytes - deployed.total)
     legend = f"W weights {_gib(parts['W'])}, o other {_gib(parts['o'])}, K cache {_gib(parts['K'])}"
     return [f"[{drawn}]", f"{legend}, . free {_gib(left)} GiB: {outlook.build.name}"]
+
+
+def _run_lines(run: "RunPlan | None") -> list[str]:
+    """What it takes to quantize."""
+    if run is None:
+        return []
+    need = (
+        f"{size(run.disk_bytes)} of disk, at most {size(run.peak.bytes)} of memory beside torch's"
+    )
+    return [f"quantize writes {size(run.bytes)}, and takes {need}"]
 
 
 def verdict(found: "Forecast") -> list[str]:
@@ -291,6 +310,10 @@ def _rules(found: "Forecast") -> list[str]:
         if bound is not None
     ]
     rows.append((gpu.name, f"{gpu.memory:,}", gpu.source))
+    if found.run is not None:
+        rows.append(
+            (f"run: {found.run.peak.name}", f"{found.run.peak.bytes:,}", found.run.peak.rule)
+        )
     return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
 
 
@@ -300,7 +323,7 @@ def gate(console: Console, found: "Forecast", limit: str | None) -> int:
         return 0
     from quantkit.checkpoint.sizes import parse_size
 
-    wanted = found.chosen or found.outlooks[-1]
+    wanted = found.chosen or found.outlooks[0 if found.place is None and not found.asked else -1]
     name, need = wanted.build.name, _needed(wanted)
     if found.schooling is not None:
         name, need = "training", sum(figure.bytes for figure in found.schooling.memory.gpu)
@@ -310,5 +333,15 @@ def gate(console: Console, found: "Forecast", limit: str | None) -> int:
     return MISSED
 
 
-def _gib(count: int) -> float:
-    return round(count / GIB, 1 if count > 10 * GIB else 2)
+def _gib(count: int) -> str:
+    return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
+
+
+def flush(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table whose columns are flush right, but for the first."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    whole = [
+        [row[0], *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in cells
+    ]
+    return table(whole[0], whole[1:])

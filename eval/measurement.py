@@ -74,6 +74,9 @@ def measure(
         "environment": {**found.environment, **machine()},
         "notes": [*found.notes, *extras.get("notes", ())],
     }
+    if memory := extras.get("memory"):
+        planned = {"planned_bytes": found.memory.planned_bytes}
+        extras["memory"] = memory.model_copy(update=planned)
     found = found.model_copy(update=extras)
     outcomes = judge((*gates, *wanted.gates), found, wanted.baseline)
     return found.model_copy(update={"gates": list(outcomes)})
@@ -109,7 +112,9 @@ def _extras(
             trust_remote_code=trust,
             report=report,
         )
-        extras |= {"speed": timed.speed, "memory": timed.memory, "notes": timed.notes}
+        extras |= {"speed": timed.speed, "notes": timed.notes}
+        if timed.memory.parts_bytes:
+            extras["memory"] = timed.memory
     return extras
 
 

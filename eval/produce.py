@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.gate import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
-from quantkit.core.progress import Report, silent
+from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.card import model_card
+from quantkit.eval.forecast import forecast, require_memory
 from quantkit.eval.gates import SMOKE, engine_verdicts, judge, unscored
 from quantkit.eval.modules import error_map
 from quantkit.eval.report.load import study_of_manifest
@@ -22,6 +23,7 @@ from quantkit.pipeline.build import build
 from quantkit.pipeline.calibrate import shareable
 from quantkit.pipeline.manifest import manifest_of
 from quantkit.pipeline.measure import Cost, stopwatch
+from quantkit.pipeline.memory import map_large_tensors
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.write import planned_tensors
 from quantkit.recipes.schema import document_of
@@ -34,12 +36,17 @@ Score = Callable[[Source], EvalResult]
 
 @dataclass(frozen=True)
 class QuantizeResult:
-    """What a finished run made and what it cost."""
+    """What a finished run made and what it cost.
+
+    `planned` and `measured` are the manifest's: of making it, without its evaluation.
+    """
 
     output: Path
     bytes: int
     bits_per_weight: float
     cost: Cost
+    planned: Mapping[str, float]
+    measured: Mapping[str, float]
     recipe: Mapping[str, Any]
     modules: tuple[Mapping[str, Any], ...]
     evaluation: EvalResult | None
@@ -54,6 +61,8 @@ class QuantizeResult:
             "bytes": self.bytes,
             "bits_per_weight": self.bits_per_weight,
             **asdict(self.cost),
+            "planned": dict(self.planned),
+            "measured": dict(self.measured),
             "recipe": dict(self.recipe),
             "modules": [dict(module) for module in self.modules],
             "evaluation": self.evaluation.to_dict() if self.evaluation else None,
@@ -86,6 +95,7 @@ def produce(
     published with a remark that says why there are no figures.
 
     Raises:
+        ResourceError: it would take more memory or disk than there is; nothing was read yet.
         QuantkitError: with exit code, reason and remedy; the output is then untouched.
     """
     with drafted(order, report) as draft:
@@ -115,13 +125,18 @@ def drafted(order: Order, report: Report = silent) -> Iterator[Draft]:
         QuantkitError: as `produce`.
     """
     watch, prepared = stopwatch(), order.prepared
+    map_large_tensors()
+    ids = order.calibration.input_ids if order.calibration else None
+    coming = forecast(prepared, ids, order.max_shard_size)
+    report(Progress("plan", 1, 1, coming.line()))
+    require_memory(coming)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
     with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
-        ids = order.calibration.input_ids if order.calibration else None
         trust = order.trust_remote_code
         built = build(prepared, writer, ids, report, trust_remote_code=trust)
         document = document_of(shareable(prepared.plan.recipe))
-        manifest = manifest_of(order.source, prepared, document, order.calibration, built, watch())
+        manifest = manifest_of(order.source, prepared, document, order.calibration, built)
+        manifest = replace(manifest, planned=coming.to_dict(), measured=asdict(watch()))
         writer.write_json(FILE_NAME, manifest.to_dict())
         yield Draft(order, writer, manifest, watch)
 
@@ -153,6 +168,8 @@ def finish(
         bytes=manifest.bytes,
         bits_per_weight=manifest.bits_per_weight,
         cost=draft.watch(),
+        planned=manifest.planned,
+        measured=manifest.measured,
         recipe=manifest.recipe,
         modules=manifest.modules,
         evaluation=judged if found else None,
@@ -201,7 +218,7 @@ def _publish(
     document = manifest.to_dict() | {"evaluation": found.to_dict() if found else None}
     writer.write_json(FILE_NAME, document)
     # the page says nothing that two runs differ in: neither seconds nor the folder's name
-    study = study_of_manifest({**document, "measured": {}}, manifest.recipe["name"])
+    study = study_of_manifest({**document, "planned": {}, "measured": {}}, manifest.recipe["name"])
     if study is not None:
         writer.write_bytes(PAGE, render(study).encode())
     writer.write_bytes("README.md", model_card(document, source.folder).encode())

@@ -12,6 +12,7 @@ from quantkit.core.manifest import environment
 from quantkit.core.progress import Report, silent
 from quantkit.eval.estimate import POWER_FACTOR
 from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.eval.planned import planned_memory
 from quantkit.eval.reference_store import Reference
 from quantkit.eval.results import EvalResult, Subject
 from quantkit.eval.scoring import score_tokens
@@ -131,6 +132,7 @@ def _evaluate(
         **figures,
         "detectable": _detectable(figures),
         "block_relative_error": walked.errors,
+        "memory": planned_memory(model.config, model.dtype, artifact.bytes),
         "documents": _documents(scores),
         "environment": environment(device_name(CPU)),
         "notes": [*text.notes, *([fault] if fault else [])],

@@ -88,7 +88,6 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     spec = prepared.plan.recipe.calibration
     calibration = calibrate(prepared.model, spec, trust_remote_code=trust)
     order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
-
     score = smoke_score(source, calibration, trust_remote_code=trust, report=report)
     return produce(order, score if evaluate else None, old, report)
 
@@ -138,8 +137,7 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
     wanted = fitting.want(source, Path(output), asked, schemes, calibration)
-    wanted = replace(wanted, device=device, trust_remote_code=trust_remote_code)
-    return fitting.fit(wanted, report)
+    return fitting.fit(replace(wanted, device=device, trust_remote_code=trust_remote_code), report)
 
 
 def dry_run(
@@ -201,17 +199,19 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     from quantkit.planning.forecast import forecast, schooled
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
-    from quantkit.recipes.loader import load_recipe
 
-    degrees = Degrees(tp, pp, ep)
-    place = named_place(gpu, engine, degrees, **settings or {}) if gpu else None
+    place = named_place(gpu, engine, Degrees(tp, pp, ep), **settings or {}) if gpu else None
     planned = open_model(model)
     load = asked_load(planned.architecture, context, batch, kv)
     if training is not None:
         told = replace(training, tokens=load.context, sequences=batch)
         return schooled(planned, told, place.gpu if place else None, load)
-    chosen = map(load_recipe, PLANNED_RECIPES) if recipes is None else recipes
-    return forecast(planned, tuple(chosen), place, load)
+    asked = recipes is not None
+    if recipes is None and not planned.quantized:
+        from quantkit.recipes.loader import load_recipe
+
+        recipes = [load_recipe(name) for name in PLANNED_RECIPES]
+    return forecast(planned, recipes or (), place, load, asked=asked)
 
 
 def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is right for most

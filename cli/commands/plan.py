@@ -1,5 +1,6 @@
 """Tell what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
 
+import gc
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -93,6 +94,7 @@ def plan(
         "training": training_of(train, gpus, ways) if train else None,
     }
     found = api.plan(model, **asked)
+    gc.freeze()  # a collector would look through 100,000 tensors, here and when Python ends
     if against is None:
         console.result(forecast_document(found), forecast_text(found, explain=explain))
     else:

@@ -181,11 +181,19 @@ def result_text(result: "QuantizeResult") -> str:
     lines += [
         f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
         f"{duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
-        f"at most {size(cost.peak_rss_bytes)} of memory",
+        f"at most {size(cost.peak_rss_bytes)} of memory{_beside_plan(result)}",
         f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
         gate_text([gate.model_dump() for gate in result.gates]),
     ]
     return "\n".join(lines)
+
+
+def _beside_plan(result: "QuantizeResult") -> str:
+    """What the artifact took to make beside what was planned; nothing where it could not be."""
+    planned = result.planned.get("peak_rss_bytes")
+    if planned is None:
+        return ""
+    return f"; made in {size(result.measured['peak_rss_bytes'])} of {size(planned)} planned"
 
 
 def module_table(modules: Sequence[Mapping[str, Any]]) -> str:

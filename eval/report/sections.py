@@ -52,19 +52,19 @@ def sections(study: Study) -> dict[str, Any]:
     }
 
 
-def measured_peak(memory: Memory) -> int | None:
-    """What the machine counted: the device's peak, else the host's."""
-    return memory.device_peak_bytes or memory.host_peak_rss_bytes
+def measured_sum(memory: Memory) -> int | None:
+    """What was counted of the parts that a plan knows: all but the context of a GPU."""
+    return sum(size for name, size in memory.parts_bytes.items() if name != "context") or None
 
 
 def _plans(study: Study) -> list[tuple[Build, list[str]]]:
     """Planned and measured bytes and their relative difference, of builds with both."""
-    peaks = [measured_peak(b.result.memory) for b in study.everything if b.result]
+    peaks = [measured_sum(b.result.memory) for b in study.everything if b.result]
     unit, factor = unit_of(peaks)
     rows = []
     for build in study.everything:
         memory = build.result.memory if build.result else Memory()
-        planned, measured = memory.planned_bytes, measured_peak(memory)
+        planned, measured = memory.planned_bytes, measured_sum(memory)
         if measured is None:
             continue
         sizes = [f"{significant(s / factor)}\u00a0{unit}" if s else "" for s in (planned, measured)]

@@ -23,6 +23,7 @@ DTYPE_BYTES = {
     "F64": 8, "I64": 8, "U64": 8,
 }  # fmt: skip
 
+ENTRY = frozenset(("dtype", "shape", "data_offsets"))
 MAX_HEADER = 100 * 2**20
 MAX_DIMS = 8
 MAX_DIM = 2**40
@@ -88,7 +89,7 @@ def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
     """The entry of a header, of whose three values none nests any deeper."""
     if not _NAME.fullmatch(name):
         raise _fault(shard, f"{name[:80]!r} is no name for a tensor")
-    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+    if not isinstance(entry, dict) or entry.keys() != ENTRY:
         raise _fault(shard, f"the entry of `{name}` is not dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not _naturals(shape) or len(shape) > MAX_DIMS or max(shape, default=0) > MAX_DIM:

@@ -197,12 +197,11 @@ def _check_disjoint(
     names: dict[str, TensorInfo], tensors: dict[str, TensorInfo], shard: str
 ) -> None:
     """Engines differ in which of two equal names they take."""
-    for name in tensors:
-        if name in names:
-            raise IntegrityError(
-                f"`{name}` is both in `{names[name].shard}` and in `{shard}`",
-                hint="fetch the model again; its shards do not belong together",
-            )
+    for name in sorted(names.keys() & tensors.keys()):
+        raise IntegrityError(
+            f"`{name}` is both in `{names[name].shard}` and in `{shard}`",
+            hint="fetch the model again; its shards do not belong together",
+        )
 
 
 def _check_index(weight_map: dict[str, str], names: dict[str, TensorInfo]) -> None:

@@ -16,7 +16,8 @@ class Manifest:
     """Everything that made an artifact, without host, user or path.
 
     `engines` maps each known engine to why it does not load the artifact, None where it does.
-    `measured` (seconds, memory) is the only part that differs between two runs of the same inputs.
+    `planned` is what was forecast of what `measured` (seconds, memory) tells. They are the only
+    parts that differ between two runs of the same inputs.
     """
 
     source: Mapping[str, Any]
@@ -32,6 +33,7 @@ class Manifest:
     engines: Mapping[str, str | None]
     remarks: tuple[str, ...]
     environment: Mapping[str, str]
+    planned: Mapping[str, float]
     measured: Mapping[str, float]
 
     def remarked(self, remark: str) -> "Manifest":

@@ -16,7 +16,6 @@ from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
 from quantkit.pipeline.build import Built
 from quantkit.pipeline.calibrate import calibration_remarks
-from quantkit.pipeline.measure import Cost
 from quantkit.pipeline.prepare import Prepared
 
 
@@ -26,9 +25,11 @@ def manifest_of(
     recipe: Mapping[str, Any],
     calibration: Calibration | None,
     built: Built,
-    cost: Cost,
 ) -> Manifest:
-    """Everything that made the artifact; source files are named by their hashes, not by paths."""
+    """Everything that made the artifact; source files are named by their hashes, not by paths.
+
+    What the run was planned to take and took is left to whoever planned and measured it.
+    """
     checkpoint = prepared.model.checkpoint
     weights = sum(math.prod(info.shape) for info in checkpoint.names.values())
     files = {name: checkpoint.sha256(name) for name in sorted(checkpoint.fingerprints)}
@@ -48,7 +49,8 @@ def manifest_of(
         engines=dict(_engines(prepared)),
         remarks=(*prepared.plan.remarks, *remarks),
         environment=environment(device_name(prepared.model.device)),
-        measured=asdict(cost),
+        planned={},
+        measured={},
     )
 
 

@@ -4,7 +4,7 @@ import ctypes
 import sys
 
 M_MMAP_THRESHOLD = -3
-MAPPED_BYTES = 1 << 20
+MAPPED_BYTES = 1 << 18
 
 
 def give_back() -> None:

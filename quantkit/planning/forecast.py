@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
@@ -14,7 +15,8 @@ from quantkit.planning.inventory import Part
 from quantkit.planning.kv import cache_bytes
 from quantkit.planning.legal import build_fault, degree_fault, require_legal
 from quantkit.planning.offload import Split, split_blocks
-from quantkit.planning.parallel import Degrees
+from quantkit.planning.parallel import TRANSPOSED, Degrees
+from quantkit.planning.run import Run, RunPlan, plan_run, planned_linears
 from quantkit.planning.serving import Settings
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
 from quantkit.planning.train import Training, TrainingMemory, total, training_memory
@@ -26,6 +28,8 @@ from quantkit.planning.weights import (
     weigh,
 )
 
+MOST_LINEARS = 10_000
+"""Whose files are laid out unasked: more take seconds."""
 SMALL_CHUNK, SMALL_ROWS = 2048, 256
 """vLLM's own on cards below 70 GiB."""
 
@@ -72,24 +76,38 @@ class Schooling:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The answer of `plan`: the builds in falling size, and what to `try`."""
+    """The answer of `plan`: the builds in falling size, and what to `try`.
+
+    `asked`: the builds but for the model as it is were asked for, and it is about them.
+    """
 
     model: PlannedModel
     outlooks: tuple[Outlook, ...]
     place: Place | None
     load: Load
+    asked: bool = False
     hints: tuple[str, ...] = ()
     schooling: Schooling | None = None
+    run: RunPlan | None = None
 
     @property
     def chosen(self) -> Outlook | None:
         """The largest build that fits, else the smallest that could be served at all."""
-        served = [o for o in self.outlooks if o.deployment is not None]
+        served = [
+            o
+            for o in self.outlooks
+            if o.deployment is not None and (o.build.recipe or not self.asked)
+        ]
         return next((o for o in served if o.fits), served[-1] if served else None)
 
 
 def forecast(
-    model: PlannedModel, recipes: Sequence[Recipe], place: Place | None, load: Load
+    model: PlannedModel,
+    recipes: Sequence[Recipe],
+    place: Place | None,
+    load: Load,
+    *,
+    asked: bool = False,
 ) -> Forecast:
     """The model as it is and as each recipe would leave it, in a place under a load.
 
@@ -108,8 +126,35 @@ def forecast(
             continue
         outlooks.append(_outlook(model, build, place, load))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
-    found = Forecast(model, tuple(outlooks), place, load)
-    return replace(found, hints=hints(found))
+    found = Forecast(model, tuple(outlooks), place, load, asked)
+    return replace(found, hints=hints(found), run=_run(found))
+
+
+def _run(found: Forecast) -> RunPlan | None:
+    """What it takes to make the chosen build; of the largest models only where it was asked for."""
+    chosen = found.chosen or (found.outlooks[-1] if found.asked else None)
+    recipe = chosen.build.recipe if chosen else None
+    linears = sum(len(kind.linears) for kind in found.model.kinds)
+    if recipe is None or (linears > MOST_LINEARS and not found.asked):
+        return None
+    return recipe_run(found.model, recipe)
+
+
+def recipe_run(model: PlannedModel, recipe: Recipe) -> RunPlan:
+    """Files and memory of quantizing the model on a CPU, with as much text as the recipe says."""
+    architecture, wanted = model.architecture, recipe.calibration
+    transposed = architecture.model_type in TRANSPOSED
+    run = Run(
+        method=recipe.method,
+        output=registry.load("formats", recipe.format, "FORMAT"),
+        hidden=architecture.hidden,
+        dtype=architecture.dtype,
+        windows=wanted.samples,
+        length=min(wanted.sequence_length, architecture.context or wanted.sequence_length),
+        max_shard_size=DEFAULT_SHARD_SIZE,
+    )
+    linears = planned_linears(model.inventory, recipe, transposed=transposed)
+    return plan_run(model.inventory, linears, run)
 
 
 def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:

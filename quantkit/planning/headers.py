@@ -45,7 +45,7 @@ RULES: tuple[tuple[str, Part, Split], ...] = (
     (r"attn|attention|mixer|mamba", "attention", "rows"),
 )  # fmt: skip
 _RULES = [(re.compile(pattern), part, split) for pattern, part, split in RULES]
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+_NUMBER = re.compile(r"(?<=\.)(\d+)(?=\.)")
 _LAYER = re.compile(r"^[^*]*(^|\.)(layers|h|blocks)\.\*\.")
 _TAIL = re.compile(
     r"(\.(weight|bias|qweight|qzeros|scales|g_idx|input_scale|SCB|e_score_correction_bias|weight_\w+)|_(blocks|scales|bias))"
@@ -72,16 +72,15 @@ def inventory_from_headers(
     depth = len(architecture.layers)
     found = []
     for name, info in tensors.items():
-        first, last = _NUMBER.search(name), 0
-        role = _role(_NUMBER.sub("*", name) if first else name)
-        layer = int(first[0]) if first and role.in_block else None
+        words = _NUMBER.split(name)
+        role = _role("*".join(words[::2]))
+        layer = int(words[1]) if role.in_block else None
         part = "other" if layer is not None and layer >= depth else role.part
         module: str | None = None
         fused: tuple[str, ...] = ()
         if role.linear and len(info.shape) == 2 and info.dtype in FLOATS:
             module = name[: -len(".weight")]
-            last = module.rfind(".") + 1
-            fused = _present(module[:last], role.fused, tensors)
+            fused = _present(module[: module.rfind(".") + 1], role.fused, tensors)
         found.append(
             PlannedTensor(
                 name, info.shape, info.dtype, part, layer, role.split, module, fused, role.buffer

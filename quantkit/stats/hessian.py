@@ -68,11 +68,13 @@ class InputCollector:
         _mirror(self._hessian)
         hessian = self._hessian[:features, :features].contiguous()
         del self._hessian
+        firsts, sample = torch.cat(self._firsts), torch.cat(self._sample)
+        self._firsts, self._sample = [], []
         return InputStats(
             hessian=hessian,
-            firsts=torch.cat(self._firsts),
+            firsts=firsts,
             absmax=self._absmax,
-            sample=torch.cat(self._sample),
+            sample=sample,
             tokens=self.tokens,
             mixes_tokens=self.mixes_tokens,
         )

@@ -33,14 +33,13 @@ assert not {"torch", "transformers"} & set(sys.modules)
 def ask(tmp_path: Path) -> Callable[..., list[Any]]:
     """ask(url, repo): [config, tensors], or [exit code, message]."""
 
-    def run(url: str, repo: str = REPO) -> list[Any]:
+    def run(url: str, repo: str = REPO, code: str = CLIENT) -> Any:
         env = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
         env |= {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": url}
-        command = [sys.executable, "-c", CLIENT, repo]
+        command = [sys.executable, "-c", code, repo]
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == 0, done.stderr
-        found: list[Any] = json.loads(done.stdout)
-        return found
+        return json.loads(done.stdout)
 
     return run
 
@@ -71,6 +70,28 @@ def test_only_config_index_and_headers_are_fetched(
     assert hub.fetched() - weights <= small | {"model.safetensors.index.json"}
     assert set(hub.sent) == weights | small
     assert all(hub.sent[name] <= FIRST for name in weights)
+
+
+PLAN = """
+import sys
+from quantkit.cli.main import run
+assert run(["plan", sys.argv[1], "--gpu", "4090", "--json"]) == 0
+assert not {"torch", "transformers"} & set(sys.modules)
+"""
+
+
+def test_a_hub_model_is_planned_without_its_weights(
+    tiny_checkpoint: Callable[..., Path], serve: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    files = content_of(tiny_checkpoint(shards=3))
+    hub = serve({REPO: files})
+    document = ask(hub.url, code=PLAN)
+    assert (document["model"], document["origin"]) == (REPO, "safetensors headers")
+    weights = sum(len(body) for name, body in files.items() if name.endswith(".safetensors"))
+    assert 0.9 * weights < document["builds"][0]["bytes"] < weights
+    assert set(hub.sent) == {n for n in files if n.endswith((".safetensors", "index.json"))} | {
+        "config.json"
+    }
 
 
 def _plain(value: Any) -> Any:

@@ -70,6 +70,7 @@ def test_an_equal_rerun_passes_its_baseline(
         "perplexity.value <= baseline": "passed",
         "top1_agreement >= baseline": "passed",
         "artifact.bytes <= baseline": "passed",
+        "memory.planned_bytes <= baseline": "passed",
     }
 
 

@@ -53,3 +53,18 @@ def test_four_bits_symmetric_load_everywhere(engine: Engine) -> None:
     scheme, linear = Scheme("int", 4, 64), LINEARS[0]
     loads = [o for o in registry.names("formats") if engine.refuses(o, scheme, linear) is None]
     assert {"gptq", "gptq-v2", "awq"} <= set(loads)
+
+
+def test_a_linear_that_is_not_divided_has_no_slice_to_refuse(engine: Engine) -> None:
+    for output, scheme, linear in product(registry.names("formats"), SCHEMES, LINEARS):
+        assert engine.refuses_slice(output, scheme, linear, linear) is None
+
+
+def test_every_engine_has_kernels_for_some_gpu_and_says_for_which_not(engine: Engine) -> None:
+    scheme = Scheme("int", 4, 128)
+    verdicts = [
+        engine.refuses_gpu("gptq", scheme, capability)
+        for capability in ("6.1", "7.5", "8.9", "9.0", "12.0", "gfx942", "metal")
+    ]
+    assert None in verdicts
+    assert all(len(fault) > 30 for fault in verdicts if fault is not None)

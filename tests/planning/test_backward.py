@@ -90,6 +90,21 @@ def test_a_block_keeps_what_autograd_saves(
     assert planned.bytes == three - two
 
 
+def test_experts_keep_copies_of_their_tokens() -> None:
+    shape = (256, 4, 2, 64, 512)
+    config = {
+        "model_type": "mixtral",
+        "vocab_size": 64,
+        "num_hidden_layers": 1,
+        **dict(zip(NAMES, shape, strict=True)),
+    }
+    architecture = read_architecture(config)
+    inventory = inventory_from_config(config, architecture)
+    planned, _ = saved_activations(architecture, inventory, TOKENS)
+    two, three = (kept_by_autograd("mixtral", shape, layers, None) for layers in (2, 3))
+    assert planned.bytes == pytest.approx(three - two, rel=0.02)
+
+
 def test_llama_3_8b_at_8192_tokens(known_models: dict[str, Any]) -> None:
     config = known_models["Llama-3-8B"]["config"]
     architecture = read_architecture(config)

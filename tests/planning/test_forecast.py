@@ -121,3 +121,20 @@ def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
     assert ratio == pytest.approx(661 / 165)  # int8 products
     unknown = forecast(planned("Llama-3-8B"), (), place("80GB"), Load(8192))
     assert (unknown.outlooks[0].decode, unknown.outlooks[0].prefill) == (None, None)
+
+
+def test_the_run_that_makes_the_build_is_told(planned: Planned) -> None:
+    model = planned("Llama-3-8B")
+    found = asked(model, "3060", Load(4096))
+    assert found.chosen is not None
+    assert found.run is not None
+    assert 0 < found.run.bytes - found.chosen.bytes < 10**6  # headers
+    assert found.run.peak.bytes > 2 * sum(found.chosen.parts.values()) // 32  # two blocks
+    assert asked(model, "h100", Load(4096)).run is None  # as it is
+
+
+def test_the_run_of_a_model_of_46000_linears_is_told_when_asked_for(planned: Planned) -> None:
+    model, recipe = planned("DeepSeek-V3"), RECIPES[1:2]
+    place_ = place("h200", tensor=8)
+    assert forecast(model, recipe, place_, Load(4096)).run is None
+    assert forecast(model, recipe, place_, Load(4096), asked=True).run is not None

@@ -1,8 +1,9 @@
 """Tensors from a config alone, against published counts and the models that transformers builds."""
 
-from math import prod
+from math import ceil, prod
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -65,3 +66,34 @@ def test_latents_are_copied_to_every_rank_and_heads_are_split(
     corrections = [t for t in inventory.tensors if t.buffer]
     assert {t.dtype for t in corrections} == {"F32"}
     assert sum(prod(t.shape) for t in corrections) == 58 * 256
+
+
+@pytest.mark.parametrize(
+    ("name", "published"), [("gpt-oss-20b", 13_761_264_768), ("gpt-oss-120b", 65_248_815_744)]
+)
+def test_published_bytes_of_experts_in_mxfp4(
+    name: str, published: int, known_models: dict[str, Any]
+) -> None:
+    config = known_models[name]["config"]
+    total = 0
+    for tensor in inventory_from_config(config, read_architecture(config)).tensors:
+        size = prod(tensor.shape)
+        packed = tensor.part == "experts" and tensor.linear  # 4 bits, and a byte for each 32
+        total += size // 2 + size // 32 if packed else 2 * size
+    assert total == published
+
+
+def test_published_bytes_of_deepseek_v3_in_fp8(known_models: dict[str, Any]) -> None:
+    """The files have one layer more, which predicts a second token, in a frame of its own."""
+    config = known_models["DeepSeek-V3"]["config"] | {"num_hidden_layers": 62}
+    hidden, vocabulary = config["hidden_size"], config["vocab_size"]
+    total = 2 * (2 * hidden * hidden + 3 * hidden + 2 * vocabulary * hidden)
+    count = 6
+    for tensor in inventory_from_config(config, read_architecture(config)).tensors:
+        size, count = prod(tensor.shape), count + 1
+        if tensor.linear and tensor.layer is not None:  # a scale for each block of 128 x 128
+            blocks = [ceil(width / 128) for width in tensor.shape]
+            total, count = total + size + 4 * prod(blocks), count + 1
+        else:
+            total += (4 if tensor.buffer else 2) * size
+    assert (total, count) == (688_574_839_360, 91_991)

@@ -44,7 +44,11 @@ function frontierChart() {
   note("KL from the original, nats per token (log)", 0, 12, "start", "var(--muted)");
   note(`${S.axis === "memory" ? "memory at this load" : "size on disk"}, ${D.unit} (log)`, inner.right, height - 6, "end", "var(--muted)");
   const fixedBoxes = [];
-  if (visible) { note(`over ${limitText()}`, X(over) + 5, inner.top + 12, "start", "var(--bad)"); fixedBoxes.push([X(over), inner.top, 80, 16]); }
+  if (visible) {
+    const text = `over ${limitText()}`, wide = textWidth(text, 400) + 6, left = X(over) + wide > width;
+    note(text, X(over) + (left ? -5 : 5), inner.top + 12, left ? "end" : "start", "var(--bad)");
+    fixedBoxes.push([left ? X(over) - wide : X(over), inner.top, wide, 16]);
+  }
   if (D.noise && D.noise > y[0]) { note("numerical noise of the original", inner.left + 6, inner.bottom - 5, "start", "var(--muted)"); fixedBoxes.push([inner.left, inner.bottom - 16, 190, 16]); }
   if (known.length) { note("original", X(inUnit(known[0])) - 5, inner.bottom - 5, "end", "var(--muted)"); fixedBoxes.push([X(inUnit(known[0])) - 56, inner.bottom - 16, 56, 16]); }
   const named = phone ? at.filter((p) => p.build === S.current || p.build === S.choice.pick) : at.filter((p) => points.length <= 16 || isFront.has(p.build) || p.build === S.current);

@@ -115,7 +115,8 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
     code, _, error = quantkit("plan", llama, *options, "4GiB")
     assert code == 3
     assert "more than 4GiB" in error
-    assert quantkit("plan", llama, "--fail-over", "100GB")[0] == 0
+    assert quantkit("plan", llama, "--fail-over", "16GB")[0] == 3  # as it is
+    assert quantkit("plan", llama, "--bits", "4", "--fail-over", "16GB")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,42 @@ def test_a_bar_that_is_too_short_says_so(quantkit: Call, llama: str) -> None:
     assert drawn.endswith(">]")
     assert "no build fits" in out
     assert "try: --context" in out
+
+
+def test_a_training_run_is_told_part_by_part(quantkit: Call, llama: str) -> None:
+    options = ("--gpu", "4090", "--train", "qlora", "--context", "2k", "--checkpointing", "full")
+    code, out, _ = quantkit("plan", llama, *options)
+    assert code == 0
+    assert "fits: " in out
+    for name in ("weights", "moments", "activations", "logits", "CUDA context"):
+        assert f"\n{name}" in out
+    code, out, _ = quantkit("plan", llama, *options, "--json", "--set", "rank=64")
+    training = json.loads(out)["training"]
+    assert (training["method"], training["rank"], training["tokens"]) == ("qlora", 64, 2048)
+    assert training["fits"]
+    assert {figure["name"] for figure in training["gpu"]} > {"weights", "gradients"}
+
+
+def test_a_training_run_that_does_not_fit_says_what_takes_less(quantkit: Call, llama: str) -> None:
+    ways = ("--gpus", "8", "--zero", "2", "--offload", "cpu")
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090", "--train", "full", *ways)
+    assert code == 0
+    assert "does not fit" in out
+    assert "  RAM  " in out
+    assert "try: --checkpointing full" in out
+    assert quantkit("plan", llama, "--train", "full", "--fail-over", "80GB")[0] == 3
+    assert quantkit("plan", llama, "--train", "full", "--zero", "4")[0] == 2
+    assert quantkit("plan", llama, "--train", "full", "--offload", "nvme")[0] == 4
+
+
+def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> None:
+    code, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), "--gpu", "4090")
+    assert code == 0
+    lines = {line.split("  ")[0]: line for line in out.splitlines()}
+    assert "embedded" in lines["build, GiB"]
+    assert "17.7" in lines["bf16"]
+    both = json.loads(quantkit("plan", llama, "--against", str(EMBEDDED), "--json")[1])
+    assert [document["model"] for document in both][1] == "embedded"
 
 
 def sparse_checkpoint(folder: Path, layers: int, experts: int, shards: int) -> int:

@@ -1,0 +1,31 @@
+"""What a model should hold while it runs, from its config alone, beside what is measured."""
+
+from typing import Any
+
+import torch
+
+from quantkit.core.errors import QuantkitError
+from quantkit.eval.results import Memory
+from quantkit.planning.activations import activation_peak
+from quantkit.planning.config import read_architecture
+from quantkit.planning.kv import cache_bytes
+
+TOKENS = 512
+"""Of the one sequence that is planned for: the first cell that `--speed` measures."""
+
+
+def planned_memory(config: Any, dtype: torch.dtype, weight_bytes: int | None) -> Memory:
+    """Weights, cache and activations of one pass over TOKENS tokens, in bytes; nothing unknown.
+
+    `config` is transformers', `dtype` that of the computation: plans are made in 16 bits.
+    """
+    try:
+        architecture = read_architecture(config.to_dict())
+        cache = cache_bytes(architecture, TOKENS).bytes
+    except QuantkitError:  # a family that plan does not know is evaluated all the same
+        return Memory()
+    wider = dtype.itemsize / 2
+    held = round(wider * cache)
+    passing = round(wider * activation_peak(architecture, TOKENS, 1).bytes)
+    planned = None if weight_bytes is None else weight_bytes + held + passing
+    return Memory(planned_bytes=planned, kv_bytes_per_token=held // TOKENS)

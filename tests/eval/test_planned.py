@@ -1,0 +1,41 @@
+"""Planned memory against what the running model holds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from quantkit.eval.planned import TOKENS, planned_memory
+from quantkit.eval.results import Memory
+from quantkit.eval.speed.measure import Cell, Run
+from quantkit.eval.speed.runtime import load_runtime
+from quantkit.model.open import open_model
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "falcon"])
+def test_the_planned_cache_is_the_one_that_a_run_allocates(
+    tiny_checkpoint_cache: Callable[..., Path], family: str
+) -> None:
+    model = open_model(tiny_checkpoint_cache(family))
+    memory = planned_memory(model.config, model.dtype, 10**6)
+    run = Run(load_runtime(model).network, Cell(1, 40, 8))
+    run()
+    assert memory.kv_bytes_per_token == run.kv_bytes() // 48
+    assert memory.planned_bytes is not None
+    assert memory.planned_bytes > 10**6 + TOKENS * memory.kv_bytes_per_token
+
+
+def test_twice_the_width_of_a_number_is_twice_the_cache(
+    tiny_checkpoint_cache: Callable[..., Path],
+) -> None:
+    config = open_model(tiny_checkpoint_cache("llama")).config
+    wide, narrow = (planned_memory(config, d, None) for d in (torch.float32, torch.bfloat16))
+    assert wide.kv_bytes_per_token == 2 * (narrow.kv_bytes_per_token or 0)
+    assert wide.planned_bytes is None
+
+
+def test_a_family_that_cannot_be_planned_has_no_plan() -> None:
+    config = SimpleNamespace(to_dict=lambda: {"model_type": "unheard_of"})
+    assert planned_memory(config, torch.float32, 1) == Memory()
