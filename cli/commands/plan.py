@@ -1,12 +1,12 @@
 """Tell what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
 
 import gc
-import re
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from quantkit.cli.console import Console
+from quantkit.cli.options import parse_tokens
 from quantkit.core.errors import InputError
 from quantkit.core.registry import did_you_mean
 
@@ -157,19 +157,6 @@ def parse_count(key: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{key} is `{text}`", hint=f"--set {key}=2")
     return int(text)
-
-
-def parse_tokens(text: str) -> int:
-    """Tokens: `32k` is 32 * 1024, `1M` 1024 * 1024.
-
-    Raises:
-        InputError: not a positive number.
-    """
-    match = re.fullmatch(r"([0-9]{1,9})([kKmM]?)", text.strip())
-    count = int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()] if match else 0
-    if count < 1:
-        raise InputError(f"`{text}` is no number of tokens", hint="--context 32k")
-    return count
 
 
 COMMAND = plan
