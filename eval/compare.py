@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from quantkit.calibration.tokens import load_tokenizer
+from quantkit.calibration.tokens import Calibration, load_tokenizer
 from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.eval.calibrated import screen_by_tokens
 from quantkit.eval.reference_store import (
     Form,
     Reference,
@@ -82,6 +83,29 @@ def compare(
     if keep is not None:
         write_store(keep[0], computed, original, text, keep[1])
     return result
+
+
+def smoke_score(
+    source: Source,
+    calibration: Calibration | None,
+    *,
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> Callable[[Source], EvalResult]:
+    """What measures a fresh artifact against its model, on text that ships and did not make it."""
+    ids = calibration.input_ids if calibration else None
+
+    def score(written: Source) -> EvalResult:
+        return compare(
+            written,
+            source,
+            TextChoice(windows=SMOKE_WINDOWS),
+            screen=screen_by_tokens(ids, source.folder, trust_remote_code=trust_remote_code),
+            trust_remote_code=trust_remote_code,
+            report=report,
+        )
+
+    return score
 
 
 def triaged(

@@ -1,6 +1,7 @@
 """From a prepared model to a finished folder: quantized, proven, measured, described, named."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,32 @@ def produce(
         ResourceError: it would take more memory or disk than there is; nothing was read yet.
         QuantkitError: with exit code, reason and remedy; the output is then untouched.
     """
+    with drafted(order, report) as draft:
+        return finish(draft, score, baseline)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A proven artifact that has its manifest, but not yet its name."""
+
+    order: Order
+    writer: ArtifactWriter
+    manifest: Manifest
+    watch: Callable[[], Cost]
+
+    @property
+    def source(self) -> Source:
+        """The folder, to be measured."""
+        return Source(self.writer.folder)
+
+
+@contextmanager
+def drafted(order: Order, report: Report = silent) -> Iterator[Draft]:
+    """The quantized model, which is gone at the end unless it was finished.
+
+    Raises:
+        QuantkitError: as `produce`.
+    """
     watch, prepared = stopwatch(), order.prepared
     map_large_tensors()
     ids = order.calibration.input_ids if order.calibration else None
@@ -111,28 +138,40 @@ def produce(
         manifest = manifest_of(order.source, prepared, document, order.calibration, built)
         manifest = replace(manifest, planned=coming.to_dict(), measured=asdict(watch()))
         writer.write_json(FILE_NAME, manifest.to_dict())
-        found, interrupted = None, None
-        try:
-            found = score(Source(writer.folder)) if score else None
-        except Exception as error:  # noqa: BLE001 - whatever it is, hours of work are not lost to it
-            why = getattr(error, "what", None) or f"{type(error).__name__}: {error}"
-            why = why.splitlines()[0].replace(str(writer.folder), order.output.name)
-            manifest = manifest.remarked(f"not evaluated: {why}")
-        except KeyboardInterrupt as stop:
-            manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
-        judged = _judged(order, manifest, found, baseline)
-        _publish(writer, manifest, judged if found else None, order.source)
         learn(coming, prepared.method.name, manifest.measured["seconds"])
-        if interrupted is not None:
-            raise interrupted
+        yield Draft(order, writer, manifest, watch)
+
+
+def finish(
+    draft: Draft,
+    score: Score | None = None,
+    baseline: EvalResult | None = None,
+    output: Path | None = None,
+) -> QuantizeResult:
+    """Measure a draft, describe it and give it its name: the order's, or `output` beside it."""
+    order, writer, manifest = draft.order, draft.writer, draft.manifest
+    found, interrupted = None, None
+    try:
+        found = score(draft.source) if score else None
+    except Exception as error:  # noqa: BLE001 - whatever it is, hours of work are not lost to it
+        why = getattr(error, "what", None) or f"{type(error).__name__}: {error}"
+        why = why.splitlines()[0].replace(str(writer.folder), order.output.name)
+        manifest = manifest.remarked(f"not evaluated: {why}")
+    except KeyboardInterrupt as stop:
+        manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
+    judged = _judged(order, manifest, found, baseline)
+    writer.output = output or order.output
+    _publish(writer, manifest, judged if found else None, order.source)
+    if interrupted is not None:
+        raise interrupted
     return QuantizeResult(
-        output=order.output,
+        output=writer.output,
         bytes=manifest.bytes,
         bits_per_weight=manifest.bits_per_weight,
-        cost=watch(),
+        cost=draft.watch(),
         planned=manifest.planned,
         measured=manifest.measured,
-        recipe=document,
+        recipe=manifest.recipe,
         modules=manifest.modules,
         evaluation=judged if found else None,
         gates=tuple(judged.gates),

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from quantkit.core.errors import InputError, IntegrityError
-from quantkit.eval.results import EvalResult, Record, SweepResult
+from quantkit.eval.record import Record
+from quantkit.eval.results import EvalResult, SweepResult
 
 Document = TypeVar("Document", bound=Record)
 

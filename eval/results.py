@@ -6,7 +6,10 @@ measured, or was not finite, is None. Readers accept fields they do not know.
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from quantkit.eval.fit_result import Fit
+from quantkit.eval.record import Record
 
 EVAL_SCHEMA: Final = "quantkit.eval/1"
 SWEEP_SCHEMA: Final = "quantkit.sweep/1"
@@ -24,12 +27,6 @@ CONFIDENCES = (0.0, 0.25, 0.5, 0.75, 0.95)
 """Where the ranges of `kl.by_confidence` begin: the probability of the reference's first choice."""
 CONTEXTS = (0, 1, 8, 32, 96, 256, 1024, 4096)
 """Where the ranges of `kl.by_context` begin: they hold their end, (1, 8] the tokens 2 to 8."""
-
-
-class Record(BaseModel):
-    """A part of a result."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Subject(Record):
@@ -320,6 +317,7 @@ class EvalResult(Record):
     engines: dict[str, str] = Field(default_factory=dict)
     modules: Modules = Modules()
     triage: Triage | None = None
+    fit: Fit | None = None
     block_relative_error: list[float | None] = Field(default_factory=list)
     documents: Documents = Documents()
     gates: list[GateOutcome] = Field(default_factory=list)

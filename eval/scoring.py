@@ -8,9 +8,9 @@ import torch
 
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.metric import Scores
-from quantkit.eval.metrics.kl import token_kl
 from quantkit.eval.metrics.perplexity import token_nll
 from quantkit.eval.text import EvaluationText
+from quantkit.stats.divergence import token_kl
 
 LOGIT_BYTES = 32 << 20  # fp32 logits of one model in memory at once; some four such buffers exist
 

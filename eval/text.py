@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def read_text(
         "name": protocol.stated(length),
         "text": "smoke" if choice.text in SHIPPED else path.name if path.exists() else name,
         "text_sha256": sha256(path) if path.is_file() else None,
-        "tokens_sha256": hashlib.sha256(tokens.numpy().astype("<i8").tobytes()).hexdigest(),
+        "tokens_sha256": _token_hash(tokens),
         "documents": len(cut.pieces),
         "windows": len(tokens),
         "sequence_length": length,
@@ -125,6 +125,38 @@ def read_text(
         protocol=stated,
         notes=(*cut.notes, *([ONE_BOS] if bos == "first window" else [])),
     )
+
+
+def text_of_windows(
+    tokens: torch.Tensor, sources: Sequence[str], tokenizer: Tokenizer, name: str
+) -> EvaluationText:
+    """Windows (windows, length) that are at hand as they are; each scores all that it can.
+
+    `sources` names what each was drawn from: windows of one source are not independent.
+    """
+    documents = list(dict.fromkeys(sources))
+    vocabulary = _vocabulary(tokenizer)
+    return EvaluationText(
+        tokens,
+        spans=((0, tokens.shape[1] - 1),) * len(tokens),
+        clusters=tuple(documents.index(source) for source in sources),
+        documents=tuple(ScoredDocument(source, name) for source in documents),
+        vocabulary=max(vocabulary.values()) + 1,
+        vocabulary_sha256=vocabulary_hash(tokenizer),
+        protocol={
+            "name": name,
+            "text": name,
+            "tokens_sha256": _token_hash(tokens),
+            "documents": len(documents),
+            "windows": len(tokens),
+            "sequence_length": tokens.shape[1] - 1,
+            "bos": _bos(tokens, tokenizer),
+        },
+    )
+
+
+def _token_hash(tokens: torch.Tensor) -> str:
+    return hashlib.sha256(tokens.numpy().astype("<i8").tobytes()).hexdigest()
 
 
 def vocabulary_hash(tokenizer: Any) -> str:

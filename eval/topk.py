@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from quantkit.eval.metrics.kl import FAR
+from quantkit.stats.divergence import FAR
 
 KEPT = 256
 SAMPLES = 8

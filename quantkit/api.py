@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from quantkit.checkpoint.source import Source, resolve
+from quantkit.checkpoint.source import resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
 from quantkit.core.progress import Report, silent
@@ -17,7 +17,7 @@ from quantkit.pipeline.doctor import Finding, doctor
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
-    from quantkit.core.recipe import Recipe
+    from quantkit.core.recipe import CalibrationSpec, Recipe
     from quantkit.eval.produce import QuantizeResult
     from quantkit.eval.report.write import WrittenReport
     from quantkit.eval.results import EvalResult, SweepResult
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast
     from quantkit.planning.train import Training
 
-DEFAULT_CONTEXT = 8192
 PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
 """What `plan` shows of a model unless asked for something else."""
 
@@ -35,6 +34,7 @@ __all__ = [
     "doctor",
     "dry_run",
     "evaluate",
+    "fit",
     "generate",
     "plan",
     "quantize",
@@ -71,12 +71,10 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     Raises:
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
-    from quantkit.eval.calibrated import screen_by_tokens
-    from quantkit.eval.compare import SMOKE_WINDOWS, compare
+    from quantkit.eval.compare import smoke_score
     from quantkit.eval.produce import Order, produce
     from quantkit.eval.result_file import read_result
     from quantkit.eval.results import EvalResult
-    from quantkit.eval.text import TextChoice
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.start import checked, start
 
@@ -90,19 +88,56 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     spec = prepared.plan.recipe.calibration
     calibration = calibrate(prepared.model, spec, trust_remote_code=trust)
     order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
-
-    def score(written: Source) -> EvalResult:
-        ids = calibration.input_ids if calibration else None
-        return compare(
-            written,
-            source,
-            TextChoice(windows=SMOKE_WINDOWS),
-            screen=screen_by_tokens(ids, source.folder, trust_remote_code=trust),
-            trust_remote_code=trust,
-            report=report,
-        )
-
+    score = smoke_score(source, calibration, trust_remote_code=trust, report=report)
     return produce(order, score if evaluate else None, old, report)
+
+
+def fit(  # noqa: PLR0913 - the public surface; each has a default that is right for most
+    model: str,
+    output: str | Path,
+    *,
+    size: int | str | None = None,
+    gpu: str | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    tp: int = 1,
+    engine: str = "vllm",
+    bits: Sequence[int] = (4, 8),
+    group_sizes: Sequence[int | None] = (32, 64, 128, None),
+    calibration: CalibrationSpec | None = None,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> QuantizeResult:
+    """Choose bits part by part so that the weights fit; ship the best uniform recipe if as good.
+
+    Args:
+        model: a folder, or a hub id `org/name[@revision]`.
+        output: the folder to make; it must not exist, or be empty.
+        size: what the weight files may take together: bytes, or "5.5GB".
+        gpu: or what has to hold the weights beside all else, as in `plan`.
+        context: tokens of a sequence, as in `plan`.
+        batch: how many sequences are served at once.
+        tp: tensor-parallel ranks.
+        engine: which engine has to load the result; it decides format and legal schemes.
+        bits: widths to choose from; linears may also stay as they are.
+        group_sizes: inputs that share a scale to choose from; None is a whole channel.
+        calibration: text to quantize and to choose with; quantkit's own by default.
+        device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        trust_remote_code: whether code of the model's folder may run.
+        report: is told how far the work is.
+    """
+    from quantkit.eval import fit as fitting
+    from quantkit.pipeline.start import device_of
+    from quantkit.planning.room import Asked
+
+    check_output(Path(output))
+    schemes, device = fitting.schemes_of(bits, group_sizes), device_of(device)
+    asked = Asked(engine, size, gpu, context, batch, tp).checked()
+    source = resolve(model, trust_remote_code=trust_remote_code)
+    check_output(Path(output), source.folder)
+    wanted = fitting.want(source, Path(output), asked, schemes, calibration)
+    return fitting.fit(replace(wanted, device=device, trust_remote_code=trust_remote_code), report)
 
 
 def dry_run(
@@ -160,22 +195,16 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     Raises:
         QuantkitError: what is asked is unknown, or no engine runs it.
     """
-    from quantkit.planning.deploy import Load, Place
+    from quantkit.planning.deploy import asked_load, named_place
     from quantkit.planning.forecast import forecast, schooled
-    from quantkit.planning.hardware import find_gpu
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
-    from quantkit.planning.serving import settings_of
 
-    place = None
-    if gpu is not None:
-        card, degrees = find_gpu(gpu), Degrees(tp, pp, ep)
-        place = Place(card, engine, settings_of(engine, card, degrees, **settings or {}), degrees)
+    place = named_place(gpu, engine, Degrees(tp, pp, ep), **settings or {}) if gpu else None
     planned = open_model(model)
-    length = context or min(planned.architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-    load = Load(length, batch, "fp8" if kv == 8 else "16-bit")
+    load = asked_load(planned.architecture, context, batch, kv)
     if training is not None:
-        told = replace(training, tokens=length, sequences=batch)
+        told = replace(training, tokens=load.context, sequences=batch)
         return schooled(planned, told, place.gpu if place else None, load)
     asked = recipes is not None
     if recipes is None and not planned.quantized:

@@ -32,6 +32,7 @@ PUBLIC = [
     "doctor",
     "dry_run",
     "evaluate",
+    "fit",
     "generate",
     "list_recipes",
     "load_recipe",

@@ -1,12 +1,12 @@
 """Tell what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
 
 import gc
-import re
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from quantkit.cli.console import Console
+from quantkit.cli.options import parse_tokens
 from quantkit.core.errors import InputError
 from quantkit.core.registry import did_you_mean
 
@@ -38,12 +38,7 @@ def plan(
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
     kv: Annotated[int, typer.Option(help="Bits of a cached element: 16 or 8.")] = 16,
     recipe: Annotated[str | None, typer.Option(help="Recipe of the build, as in quantize.")] = None,
-    method: Annotated[str | None, typer.Option(help="Method, as in quantize.")] = None,
-    bits: Annotated[int | None, typer.Option(help="Bits, as in quantize.")] = None,
-    group_size: Annotated[
-        str | None, typer.Option(metavar="N|channel", help="Group size, as in quantize.")
-    ] = None,
-    format_: Annotated[str | None, typer.Option("--format", help="As in quantize.")] = None,
+    bits: Annotated[int | None, typer.Option(help="Bits of the build, as in quantize.")] = None,
     train: Annotated[
         str | None, typer.Option(help="A training run instead: full, lora or qlora.")
     ] = None,
@@ -85,11 +80,7 @@ def plan(
         "tp": tp,
         **{key: parse_count(key, served.pop(key, "1")) for key in DEGREES},
         "kv": kv,
-        "recipes": recipes_of(
-            recipe,
-            other,
-            {"method": method, "bits": bits, "group_size": group_size, "format": format_},
-        ),
+        "recipes": recipes_of(recipe, bits, other),
         "settings": served,
         "training": training_of(train, gpus, ways) if train else None,
     }
@@ -104,13 +95,13 @@ def plan(
     return gate(console, found, fail_over)
 
 
-def recipes_of(recipe: str | None, settings: list[str], flags: dict[str, Any]) -> Any:
+def recipes_of(recipe: str | None, bits: int | None, settings: list[str]) -> Any:
     """The recipe that was asked for; None where none was."""
-    if not (recipe or settings or any(value is not None for value in flags.values())):
+    if not (recipe or settings or bits is not None):
         return None
     from quantkit.recipes.loader import build_recipe
 
-    return (build_recipe(recipe, settings=settings, **flags),)
+    return (build_recipe(recipe, settings=settings, bits=bits),)
 
 
 def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
@@ -166,19 +157,6 @@ def parse_count(key: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{key} is `{text}`", hint=f"--set {key}=2")
     return int(text)
-
-
-def parse_tokens(text: str) -> int:
-    """Tokens: `32k` is 32 * 1024, `1M` 1024 * 1024.
-
-    Raises:
-        InputError: not a positive number.
-    """
-    match = re.fullmatch(r"([0-9]{1,9})([kKmM]?)", text.strip())
-    count = int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()] if match else 0
-    if count < 1:
-        raise InputError(f"`{text}` is no number of tokens", hint="--context 32k")
-    return count
 
 
 COMMAND = plan

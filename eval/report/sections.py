@@ -15,6 +15,7 @@ from quantkit.eval.report.figures import (
     unit_of,
     visible,
 )
+from quantkit.eval.report.fitted import frontiers
 from quantkit.eval.report.study import Build, Study
 from quantkit.eval.results import (
     CONFIDENCES,
@@ -36,6 +37,7 @@ def sections(study: Study) -> dict[str, Any]:
         "has_parts": any(b.result and b.result.memory.parts_bytes for b in study.everything),
         "has_blocks": any(b.result and b.result.memory.blocks for b in study.everything),
         "plans": _plans(study),
+        "fits": frontiers(study),
         "has_tail": any(build.kl and build.kl.p99 is not None for build in study.builds),
         "heats": _heats(study),
         "tasks": _tasks(study),

@@ -42,6 +42,11 @@ class TensorSpec:
         """Size of the data in bytes."""
         return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that it adds to a file at most: offsets in a header have up to 15 digits."""
+        return self.nbytes + len(_compact({self.name: _entry(self, 10**14, 10**14)}))
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -90,7 +95,7 @@ def plan_shards(specs: Iterable[TensorSpec], max_shard_size: int) -> tuple[Shard
     parts: list[list[TensorSpec]] = [[]]
     size = 0
     for spec in specs:
-        cost = spec.nbytes + _entry_size(spec)
+        cost = spec.stored_bytes
         if parts[-1] and size + cost > max_shard_size:
             parts.append([])
             size = 0
@@ -126,11 +131,6 @@ def _entry(spec: TensorSpec, start: int, end: int) -> dict[str, object]:
 
 def _compact(header: Mapping[str, object]) -> bytes:
     return json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
-
-
-def _entry_size(spec: TensorSpec) -> int:
-    """Bytes of the tensor's entry in the header at most: offsets have up to 15 digits."""
-    return len(_compact({spec.name: _entry(spec, 10**14, 10**14)}))
 
 
 _PRELUDE = 8 + len(_compact(_METADATA)) + 8  # header size, metadata, padding

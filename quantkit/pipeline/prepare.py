@@ -12,7 +12,7 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format, LinearFacts, ModelFacts
 from quantkit.core.method import Method
-from quantkit.core.plan import Fate, Plan, make_plan
+from quantkit.core.plan import Check, Fate, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.model.open import OpenModel
@@ -50,7 +50,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
     structure = trace_structure(model.skeleton)
     facts, idle = linears_of(model, structure)
-    plan = make_plan(recipe, facts, _checks(method, output, engines))
+    plan = make_plan(recipe, facts, checks_of(method, output, engines))
     if idle:
         fates = tuple(Fate(f, None, "the forward never calls it") for f in idle)
         remark = f"{len(idle)} linears that the forward never calls are copied"
@@ -152,9 +152,9 @@ def linears_of(
     return called, idle
 
 
-def _checks(
-    method: Method, output: Format, engines: list[Engine]
-) -> list[Callable[[Scheme, LinearFacts], str | None]]:
+def checks_of(method: Method, output: Format, engines: list[Engine]) -> list[Check]:
+    """The rules that every scheme has to keep; each gives a sentence saying what it breaks."""
+
     def method_check(scheme: Scheme, _: LinearFacts) -> str | None:
         if (scheme.grid, scheme.bits) in method.grids:
             return None

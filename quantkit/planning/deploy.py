@@ -6,17 +6,19 @@ the memory" means is each engine's own: `serving` has their rules.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from quantkit.planning.activations import activation_peak
 from quantkit.planning.architecture import Architecture
 from quantkit.planning.figure import Figure
-from quantkit.planning.hardware import Gpu
+from quantkit.planning.hardware import Gpu, find_gpu
 from quantkit.planning.kv import CacheDtype, cache_bytes, full_token_bytes, token_bytes
 from quantkit.planning.paging import paged_bytes, paged_cache
 from quantkit.planning.parallel import Degrees, Stage, stages_of
-from quantkit.planning.serving import Settings
+from quantkit.planning.serving import Settings, settings_of
 from quantkit.planning.weights import ONE, Build, PlannedModel, weigh
 
+DEFAULT_CONTEXT = 8192
 MOST_CONTEXT = 2**24
 MOST_SEQUENCES = 2**16
 
@@ -30,6 +32,14 @@ class Load:
     cache: CacheDtype = "16-bit"
 
 
+def asked_load(
+    architecture: Architecture, context: int | None, sequences: int, kv: Literal[16, 8]
+) -> Load:
+    """The load with the model's own context, at most 8192, where none was asked."""
+    length = context or min(architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    return Load(length, sequences, "fp8" if kv == 8 else "16-bit")
+
+
 @dataclass(frozen=True)
 class Place:
     """Where: an engine with its settings, on GPUs of one kind."""
@@ -38,6 +48,16 @@ class Place:
     engine: str
     settings: Settings
     degrees: Degrees = ONE
+
+
+def named_place(gpu: str, engine: str, degrees: Degrees, **settings: str) -> Place:
+    """The place of that name, with the engine's defaults but for the `settings` stated.
+
+    Raises:
+        InputError: there is no such GPU, engine or setting.
+    """
+    card = find_gpu(gpu)
+    return Place(card, engine, settings_of(engine, card, degrees, **settings), degrees)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Which tensor-parallel degrees an engine takes a build of a model at."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
-from quantkit.core.format import LinearFacts
+from quantkit.core.format import Format, LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.planning.architecture import Attention
 from quantkit.planning.parallel import Degrees, Kind, facts_of, rank_facts
@@ -142,3 +142,25 @@ def _slice_fault(
     if scheme is None or build.format is None:
         return None
     return engine.refuses_slice(build.format.name, scheme, whole, part)
+
+
+def linear_check(
+    engine: Engine, model: PlannedModel, output: Format, place: tuple[Degrees, str | None]
+) -> Callable[[Scheme, LinearFacts], str | None]:
+    """The engine's rules for one linear of a model on the ranks and GPUs of a place."""
+    degrees, capability = place
+    kinds = {t.linear: kind for kind in model.kinds for t in kind.linears}
+    build = Build("one linear", format=output)
+
+    def check(scheme: Scheme, linear: LinearFacts) -> str | None:
+        if capability is not None and (
+            fault := engine.refuses_gpu(output.name, scheme, capability)
+        ):
+            return fault
+        if degrees.tensor == 1:
+            return None
+        members = [kinds[name] for name in kinds[linear.name].tensor.fused or (linear.name,)]
+        shapes = (joined(members), joined(members, degrees))
+        return _slice_fault(engine, build, scheme, shapes, members, degrees)
+
+    return check

@@ -81,16 +81,8 @@ def test_explain_prints_the_rules(quantkit: Call, llama: str) -> None:
 
 
 def test_flags_say_what_the_build_would_be(quantkit: Call, llama: str) -> None:
-    flags = [
-        "--method",
-        "rtn",
-        "--bits",
-        "3",
-        "--group-size",
-        "64",
-        "--format",
-        "compressed-tensors",
-    ]
+    flags = ["--recipe", "rtn", "--bits", "3", "--set", "scheme.group_size=64"]
+    flags += ["--set", "format=compressed-tensors"]
     _, out, _ = quantkit("plan", llama, *flags, "--json")
     assert [b["build"] for b in json.loads(out)["builds"]] == ["bf16", "W3 g64 sym (rtn)"]
     setting = "overrides=[{match: '*.down_proj', skip: true}]"

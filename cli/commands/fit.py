@@ -1,0 +1,153 @@
+"""Choose bits so that the weights fit, and prove that it was worth it."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quantkit.cli.console import Console, size, table
+from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, parse_tokens
+from quantkit.core.errors import InputError
+
+if TYPE_CHECKING:
+    from quantkit.eval.fit_result import Fit, FitPoint
+    from quantkit.eval.produce import QuantizeResult
+
+EXAMPLES = """\b
+Examples:
+  quantkit fit org/name --gpu 4090 --context 32k --batch 4 -o out
+  quantkit fit ./model --size 5.5GB --engine transformers --bits 3,4,8 -o out
+"""
+SHOWN = 12
+"""Points of the frontier in the table; --json has more."""
+
+
+def fit(
+    console: Console,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make; must not exist.")],
+    weights: Annotated[
+        str | None,
+        typer.Option("--size", metavar="SIZE", help="What all weight files may take: 5.5GB."),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Or what has to hold them beside the cache, as in plan.")
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Tokens of a sequence, as in plan.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences served at once.")] = 1,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
+    engine: Annotated[
+        str, typer.Option(help="vllm, sglang, transformers or gptqmodel: what has to load it.")
+    ] = "vllm",
+    bits: Annotated[str, typer.Option(metavar="N,...", help="Widths to choose from.")] = "4,8",
+    group_size: Annotated[
+        str,
+        typer.Option(metavar="N|channel,...", help="Inputs that share a scale, to choose from."),
+    ] = "32,64,128,channel",
+    calibration: Calibration = None,
+    samples: Samples = None,
+    device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
+) -> int:
+    """Choose bits part by part so that the weights fit a budget."""
+    from quantkit import api
+    from quantkit.recipes.loader import build_recipe
+
+    recipe = build_recipe(calibration=calibration, samples=samples)
+    result = api.fit(
+        model,
+        output,
+        size=weights,
+        gpu=gpu,
+        context=None if context is None else parse_tokens(context),
+        batch=batch,
+        tp=tp,
+        engine=engine,
+        bits=[_number(word, "--bits", "--bits 4,8") for word in _listed(bits)],
+        group_sizes=[
+            None if word == "channel" else _number(word, "--group-size", "--group-size 32,channel")
+            for word in _listed(group_size)
+        ],
+        calibration=recipe.calibration,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        report=console.report,
+    )
+    console.result(result.to_dict(), fit_text(result))
+    return 0
+
+
+def _listed(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _number(word: str, option: str, hint: str) -> int:
+    if not word.isdecimal():
+        raise InputError(f"{option} {word}: expected numbers with commas between", hint=hint)
+    return int(word)
+
+
+def fit_text(result: "QuantizeResult") -> str:
+    """The frontier, what was compared and shipped, and how the shipped build measures."""
+    from quantkit.cli.figures import evaluation_lines
+
+    found = result.evaluation.fit if result.evaluation else None
+    lines = [frontier_table(found), "", *_verdict(found)] if found else []
+    if result.evaluation:
+        lines += ["", *evaluation_lines(result.evaluation.to_dict())]
+    lines += [
+        "",
+        *result.remarks,
+        f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
+        f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
+    ]
+    return "\n".join(lines)
+
+
+def frontier_table(found: "Fit") -> str:
+    """Bytes against expected and measured KL: mixed, uniform, and what was built."""
+    step = max(1, len(found.frontier) // SHOWN)
+    rows = [(point, "mixed") for point in found.frontier[::step]]
+    rows += [(point, point.name) for point in found.uniforms]
+    built = [(found.mixed, "mixed, built"), (found.uniform, "built")]
+    for point, name in built:
+        if point is not None:
+            rows = [row for row in rows if not point.name or row[0].name != point.name]
+            rows.append((point, f"{point.name} {name}".strip()))
+    rows.sort(key=lambda row: row[0].bytes)
+    head = ("", "size", "fits", "KL expected", "KL measured")
+    return table(head, [_row(point, name, found.budget_bytes) for point, name in rows])
+
+
+def _row(point: "FitPoint", name: str, budget: int) -> tuple[object, ...]:
+    fits = "yes" if point.bytes <= budget else ""
+    return name, size(point.bytes), fits, point.kl, point.measured_kl
+
+
+def _verdict(found: "Fit") -> list[str]:
+    lines = []
+    if served := found.served:
+        lines.append(
+            f"{served.gpu}: of {size(served.memory_bytes)} the cache of {served.batch} x "
+            f"{served.context:,} tokens takes {size(served.cache_bytes)}, {found.engine} "
+            f"{size(served.other_bytes)}, which leaves {size(found.budget_bytes)} to the weights"
+        )
+    lines += [f"shipped: the {found.shipped} build, {found.why}"]
+    if found.difference is not None and found.difference_ci95 is not None:
+        low, high = found.difference_ci95
+        lines.append(
+            f"mixed less uniform: {found.difference:+.2g} nats, 95 % between {low:+.2g} and "
+            f"{high:+.2g}, on {found.windows} windows of calibration text"
+        )
+    if found.active_bytes is not None:
+        lines.append(f"a token reads {size(found.active_bytes)} of them")
+    proven = f"{100 * found.gap:.2g} %" if found.gap > 1e-9 else "nothing"
+    lines.append(
+        f"{found.bytes:,} of {found.budget_bytes:,} bytes; the choice is within {proven} of the "
+        "least expected KL"
+    )
+    return lines
+
+
+COMMAND = fit

@@ -1,0 +1,229 @@
+"""What each option of each group does to the model's distribution, measured in one pass.
+
+While the original runs through its blocks, the inputs of every group are gathered, and each option
+is solved from them. What it loses at the group's output (the Hessian loss) is free. How much of
+that reaches the next-token distribution is measured for some options: with that group alone
+changed, a few windows run on from its block to the end, beside those of all other groups. Computed
+in fp32, since a single group moves the distribution by less than the rounding of bf16.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+
+import torch
+from torch import nn
+
+from quantkit.core import registry
+from quantkit.core.method import Method
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.scheme import Scheme
+from quantkit.grid.quadratic import row_losses
+from quantkit.model.open import TOKENS_PER_BATCH, OpenModel, drop
+from quantkit.model.structure import LinearGroup
+from quantkit.model.walk import BlockInputs, release
+from quantkit.pipeline.choices import Choice
+from quantkit.pipeline.groups import matrix, place
+from quantkit.pipeline.memory import give_back
+from quantkit.stats.divergence import token_kl
+from quantkit.stats.hessian import InputCollector
+from quantkit.stats.inputs import InputStats
+
+STRIDE = 2
+"""Of the probes' positions every second is scored: the output head costs as much as many blocks."""
+SCORED_BYTES = 64 << 20
+"""Of fp32 logits at once."""
+
+Probed = Callable[[Choice], Sequence[int]]
+"""Indices of the options of a choice whose KL is measured."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an option does: its share of the output lost, and nats per token where measured."""
+
+    loss: float
+    kl: float | None = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Windows that statistics come from, and others on which KL is measured: both (n, length)."""
+
+    statistics: torch.Tensor
+    scored: torch.Tensor
+
+
+@dataclass
+class _Variant:
+    """The model with one group changed: hidden states of all probe batches as far as it has run."""
+
+    choice: int
+    option: int
+    states: list[torch.Tensor]
+
+
+def measure_effects(
+    model: OpenModel,
+    choices: Sequence[Choice],
+    method: Method,
+    options: object,
+    probe: Probe,
+    probed: Probed,
+    report: Report = silent,
+) -> list[list[Effect]]:
+    """The effect of each option of each choice, in their order; that of None is nothing.
+
+    `method` and its `options` are those that will quantize the model.
+
+    Raises:
+        QuantkitError: an input is not finite.
+    """
+    wide = replace(model, dtype=torch.float32)
+    batches, calls = wide.enter(probe.statistics, probe.scored)
+    first = len(batches) - _batch_count(probe.scored)
+    losses: list[list[float]] = [[] for _ in choices]
+    variants: list[_Variant] = []
+    count, started = len(wide.skeleton.blocks), monotonic()
+    for index in range(count):
+        block, now = wide.load_block(index), [call[index] for call in calls]
+        here = [k for k, choice in enumerate(choices) if choice.block == index]
+        entering, leaving = batches[first:], now[first:]
+        with torch.no_grad():
+            batches, stats = _observe(block, [choices[k] for k in here], batches, now, first)
+            for variant in variants:
+                variant.states = _run(block, variant.states, leaving)
+            for k in here:
+                wanted = probed(choices[k])
+                solver = _Solver(method, options, model.dtype_name, stats)
+                for j, loss in enumerate(_in_turn(block, choices[k], solver)):
+                    losses[k].append(loss)
+                    if j in wanted:
+                        variants.append(_Variant(k, j, _run(block, entering, leaving)))
+        drop(block)
+        give_back()
+        done = (index + 1) / count
+        share = (done + done * done) / 2  # later blocks carry more variants
+        left = (monotonic() - started) * (1 - share) / share
+        report(Progress("sensitivity", index + 1, count, wide.skeleton.block_name(index), left))
+    divergences = _divergences(wide, batches[first:], variants, report)
+    known = {(v.choice, v.option): kl for v, kl in zip(variants, divergences, strict=True)}
+    return [
+        [Effect(loss, known.get((k, j))) for j, loss in enumerate(row)]
+        for k, row in enumerate(losses)
+    ]
+
+
+def _batch_count(windows: torch.Tensor) -> int:
+    """Batches that `OpenModel.enter` makes of windows."""
+    return -(-len(windows) // max(1, TOKENS_PER_BATCH // windows.shape[1]))
+
+
+def _run(
+    block: nn.Module, states: Sequence[torch.Tensor], calls: Sequence[BlockInputs]
+) -> list[torch.Tensor]:
+    return [call.run(block, hidden) for hidden, call in zip(states, calls, strict=True)]
+
+
+Seen = dict[tuple[str, ...], InputStats | None]
+"""The inputs of each group by its names; None where no token came by (an idle expert)."""
+
+
+def _observe(
+    block: nn.Module,
+    choices: Sequence[Choice],
+    batches: Sequence[torch.Tensor],
+    calls: Sequence[BlockInputs],
+    first: int,
+) -> tuple[list[torch.Tensor], Seen]:
+    """The block's outputs, and the inputs of its groups in all batches before the `first` probe."""
+    collectors: dict[tuple[str, ...], InputCollector] = {}
+    handles = []
+    for group in (group for choice in choices for group in choice.groups):
+        collector = collectors[group.names] = InputCollector(mixes_tokens=group.mixes_tokens)
+        handles.append(
+            block.get_submodule(group.names[0]).register_forward_pre_hook(
+                lambda _, arguments, collector=collector: collector.add(arguments[0])
+            )
+        )
+    outputs = _run(block, batches[:first], calls[:first])
+    for handle in handles:
+        handle.remove()
+    outputs += _run(block, batches[first:], calls[first:])
+    return outputs, {n: c.finish() if c.tokens else None for n, c in collectors.items()}
+
+
+@dataclass(frozen=True)
+class _Solver:
+    method: Method
+    options: object
+    dtype: str
+    stats: Seen
+
+    def __call__(
+        self, weights: list[torch.Tensor], group: LinearGroup, scheme: Scheme
+    ) -> tuple[list[torch.Tensor], float, float]:
+        """The weights that `scheme` makes of them, the power lost at the output, and all of it."""
+        stats = self.stats[group.names]
+        method = self.method if stats is not None else registry.load("methods", "rtn", "METHOD")
+        options = self.options if stats is not None else method.options()
+        dtype = getattr(torch, scheme.scale_dtype(self.dtype))
+        solved = method.quantize(weights, stats, scheme, dtype, options)
+        after = [each.qtensor.dequantize() for each in solved]
+        if stats is None:
+            return after, 0.0, 0.0
+        lost = sum(
+            float(row_losses(a - w, stats.hessian).double().sum())
+            for a, w in zip(after, weights, strict=True)
+        )
+        whole = sum(float(row_losses(w, stats.hessian).double().sum()) for w in weights)
+        return after, lost, whole
+
+
+def _in_turn(block: nn.Module, choice: Choice, solver: _Solver) -> Iterator[float]:
+    """The relative loss of each option of `choice`, with the block having it until the next."""
+    modules = [[block.get_submodule(name) for name in group.names] for group in choice.groups]
+    originals = [[matrix(module).clone() for module in group] for group in modules]
+
+    def put(weights: Sequence[Sequence[torch.Tensor]]) -> None:
+        for group, values in zip(modules, weights, strict=True):
+            for module, weight in zip(group, values, strict=True):
+                place(module, weight)
+
+    for scheme in choice.schemes:
+        if scheme is None:
+            yield 0.0
+            continue
+        pairs = zip(originals, choice.groups, strict=True)
+        solved = [solver(weights, group, scheme) for weights, group in pairs]
+        put([weights for weights, _, _ in solved])
+        whole = sum(power for _, _, power in solved)
+        yield sum(lost for _, lost, _ in solved) / whole if whole else 0.0
+        put(originals)
+
+
+def _divergences(
+    model: OpenModel, original: list[torch.Tensor], variants: Sequence[_Variant], report: Report
+) -> list[float]:
+    """KL from the original in nats per scored token, of each variant."""
+    head = model.head()
+    rows = _rows(original)
+    totals = [0.0] * len(variants)
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    size = max(1, SCORED_BYTES // (4 * vocabulary))
+    parts = range(0, len(rows), size)
+    with torch.no_grad():
+        for done, at in enumerate(parts, 1):
+            log_p = torch.log_softmax(head(rows[at : at + size]), dim=-1)
+            for k, variant in enumerate(variants):
+                own = _rows(variant.states)[at : at + size]
+                log_q = torch.log_softmax(head(own), dim=-1)
+                totals[k] += float(token_kl(log_p, log_q).double().sum())
+            report(Progress("divergence", done, len(parts)))
+    release(model.skeleton.model.get_submodule(model.skeleton.head))
+    return [total / len(rows) for total in totals]
+
+
+def _rows(states: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The scored positions (rows, width) of the last block's output."""
+    return torch.cat([hidden[:, STRIDE - 1 :: STRIDE].flatten(0, 1) for hidden in states])

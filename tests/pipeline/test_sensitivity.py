@@ -1,0 +1,97 @@
+"""What one group alone does, against a model that is run whole with that group changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from quantkit.core import registry
+from quantkit.core.scheme import Scheme
+from quantkit.model.embedded_model import FOLDER
+from quantkit.model.open import open_model
+from quantkit.pipeline.choices import Choice
+from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.sensitivity import STRIDE, Effect, Probe, measure_effects
+
+W3, W8 = Scheme("int", 3, None), Scheme("int", 8, None)
+
+
+@pytest.fixture(scope="module")
+def ids() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(3, 2000, (6, 96), generator=generator)
+
+
+def choices_in(folder: Path) -> tuple[Prepared, list[Choice]]:
+    from tests.pipeline.test_choices import found, prepared
+
+    start = prepared(folder)
+    return start, found(start, [W3, W8])
+
+
+def effects(
+    folder: Path, ids: torch.Tensor, method: str = "rtn"
+) -> tuple[Prepared, list[Choice], list[list[Effect]]]:
+    start, choices = choices_in(folder)
+    part = registry.load("methods", method, "METHOD")
+    probe = Probe(ids[2:], ids[:2])
+    both = measure_effects(start.model, choices, part, part.options(), probe, lambda _: (0, 1))
+    return start, choices, both
+
+
+def test_kl_is_that_of_the_model_with_the_group_alone_changed(ids: torch.Tensor) -> None:
+    start, choices, found = effects(FOLDER, ids)
+    reference = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
+    with torch.no_grad():
+        before = reference(ids[:2]).logits[:, STRIDE - 1 :: STRIDE].double().log_softmax(-1)
+    for k in (0, 7, 23):
+        choice = choices[k]
+        changed = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
+        for linear in choice.linears:
+            weight = changed.get_submodule(linear.name).weight.data
+            weight.copy_(rounded(choice, linear.name, ids[2:]))
+        with torch.no_grad():
+            after = changed(ids[:2]).logits[:, STRIDE - 1 :: STRIDE].double().log_softmax(-1)
+        truth = float((before.exp() * (before - after)).sum(-1).mean())
+        assert found[k][0].kl == pytest.approx(truth, rel=1e-3)
+    assert start.model.dtype is torch.bfloat16
+
+
+def rounded(choice: Choice, name: str, ids: torch.Tensor) -> torch.Tensor:
+    """The weight at 3 bits, from the statistics of a plain forward of the whole model."""
+    from quantkit.stats.hessian import InputCollector
+
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
+    collector = InputCollector(mixes_tokens=choice.groups[0].mixes_tokens)
+    module = model.get_submodule(name)
+    module.register_forward_pre_hook(lambda _, args: collector.add(args[0]))
+    with torch.no_grad():
+        model(ids)
+    part = registry.load("methods", "rtn", "METHOD")
+    weight = module.weight.data.clone()
+    (solved,) = part.quantize([weight], collector.finish(), W3, torch.bfloat16, part.options())
+    result: torch.Tensor = solved.qtensor.dequantize()
+    return result
+
+
+def test_more_bits_do_less(ids: torch.Tensor) -> None:
+    _, choices, found = effects(FOLDER, ids, "gptq")
+    for choice, (low, high, dense) in zip(choices, found, strict=True):
+        assert choice.schemes == (W3, W8, None)
+        assert low.kl is not None
+        assert high.kl is not None
+        assert 0 < high.loss < low.loss / 100
+        assert 0 < high.kl < low.kl / 100
+        assert dense == Effect(0.0)
+
+
+def test_the_model_is_left_as_it_was(
+    tiny_checkpoint: Callable[..., Path], ids: torch.Tensor
+) -> None:
+    folder = tiny_checkpoint()
+    start, _, _ = effects(folder, ids % 200)
+    fresh = open_model(folder).hidden_states(ids[:1] % 200)
+    assert torch.equal(start.model.hidden_states(ids[:1] % 200), fresh)
+    assert all(p.is_meta for p in start.model.skeleton.model.parameters())
