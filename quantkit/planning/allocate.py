@@ -10,8 +10,9 @@ from itertools import pairwise
 
 from quantkit.core.errors import RefusedError
 
-SECONDS = 30.0
-"""After which the best that was found is taken, with what is then proven of it."""
+NODES = 2000
+"""Of the search tree, after which the best that was found is taken, with what is then proven of it.
+No clock decides: the same problem has the same solution on a busy machine."""
 EDGE = 2e-6
 """Twice the solver's tolerance of a constraint, as a fraction of the room."""
 
@@ -42,7 +43,7 @@ class Allocation:
 Items = Sequence[Sequence[Option]]
 
 
-def allocate(items: Items, budget: int, seconds: float = SECONDS) -> Allocation:
+def allocate(items: Items, budget: int, nodes: int = NODES) -> Allocation:
     """The cheapest choice of one option per item whose bytes are at most `budget`.
 
     An option that costs no less than a smaller one of its item is never taken: more bytes cannot
@@ -63,7 +64,7 @@ def allocate(items: Items, budget: int, seconds: float = SECONDS) -> Allocation:
     bound = _relaxed(ladder, budget)
     best, limit = under, budget
     while limit >= smallest.bytes:
-        found, proven = _solve(items, limit, under.cost or 1.0, seconds)
+        found, proven = _solve(items, limit, under.cost or 1.0, nodes)
         if limit == budget:
             bound = max(bound, proven)
         if found is None:
@@ -143,9 +144,7 @@ def _relaxed(ladder: Sequence[Allocation], budget: int) -> float:
     return ladder[-1].cost
 
 
-def _solve(
-    items: Items, budget: int, scale: float, seconds: float
-) -> tuple[list[int] | None, float]:
+def _solve(items: Items, budget: int, scale: float, nodes: int) -> tuple[list[int] | None, float]:
     """HiGHS' choice, None where it found none in time, and the bound that it proved.
 
     Costs are in units of `scale`, and bytes are counted from the smallest choice, in units of what
@@ -171,7 +170,7 @@ def _solve(
             LinearConstraint(one_each, 1, 1),
             LinearConstraint([extra], 0, (budget - base) / room),
         ],
-        options={"time_limit": seconds, "mip_rel_gap": 0},
+        options={"node_limit": nodes, "mip_rel_gap": 0},
     )
     proven = found.mip_dual_bound
     bound = scale * float(proven) if proven is not None else 0.0
