@@ -23,8 +23,8 @@ from quantkit.pipeline.write import planned_tensors
 from quantkit.planning.allocate import Option
 
 STATISTICS_TOKENS, PROBE_WINDOWS, PROBE_LENGTH = 1 << 15, 4, 256
-"""What the sensitivities are measured on. On the embedded model eight times as many probes made
-choices that are 1 to 2.5 % better."""
+"""What the sensitivities are measured on. On the embedded model, four times the tokens and every
+option measured made choices of a KL that is 0.4 to 2.6 % less."""
 MIXED = "compressed-tensors"
 """The one format that holds several schemes."""
 
