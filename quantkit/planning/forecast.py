@@ -142,8 +142,14 @@ def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Loa
     """The forecast of a training run, with the overheads of a process that serves nothing.
 
     Raises:
-        RefusedError: offloading that no sharding of this kind has.
+        RefusedError: offloading that no sharding of this kind has, or a quantized model.
     """
+    if model.quantized:
+        raise RefusedError(
+            f"`{model.name}` is quantized already, and what would be trained is not in its files",
+            why=f"its config.json has a quantization_config of {model.quantized}",
+            hint="the original model, in bf16, fp16 or fp32",
+        )
     memory = training_memory(model.architecture, model.inventory, training)
     degrees = Degrees(training.gpus)
     extra = Settings().overheads(Figure("activations", 0, ""), degrees)
@@ -185,8 +191,7 @@ def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
     place, load = deployed.place, deployed.load
     if place.gpu.bandwidth is None:
         return None
-    parts = weigh(model, deployed.build, place.degrees)
-    read = read_bytes(parts, model.architecture, load.sequences)
+    read = read_bytes(model, deployed.build, load.sequences, place.degrees)
     cache = cache_bytes(
         model.architecture,
         load.context,
@@ -198,8 +203,13 @@ def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
 
 
 def _prefill(model: PlannedModel, deployed: Deployment) -> Bound | None:
-    """Weights of 16 bits are multiplied as such; with 8-bit activations in int8."""
+    """Weights of 16 bits are multiplied as such; with 8-bit activations in int8.
+
+    None for a model whose files are quantized: packed words do not tell what is multiplied.
+    """
     place = deployed.place
+    if model.quantized:
+        return None
     eight = any(s.activation for s in deployed.build.schemes.values())
     rate = place.gpu.rates.get("int8" if eight else "bf16")
     if rate is None:

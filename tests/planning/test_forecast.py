@@ -1,15 +1,17 @@
 """What is told of a model: builds in order, the one to take, and hints that hold."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from quantkit.core.errors import RefusedError
 from quantkit.planning.deploy import Load, Place
-from quantkit.planning.forecast import Forecast, forecast, more_ranks
+from quantkit.planning.forecast import Forecast, forecast, more_ranks, schooled
 from quantkit.planning.hardware import find_gpu
 from quantkit.planning.parallel import Degrees
 from quantkit.planning.serving import settings_of
+from quantkit.planning.train import Training
 from quantkit.planning.weights import PlannedModel, stored_build
 from quantkit.recipes.loader import load_recipe
 
@@ -121,6 +123,16 @@ def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
     assert ratio == pytest.approx(661 / 165)  # int8 products
     unknown = forecast(planned("Llama-3-8B"), (), place("80GB"), Load(8192))
     assert (unknown.outlooks[0].decode, unknown.outlooks[0].prefill) == (None, None)
+
+
+def test_what_is_quantized_already_has_no_bound_of_a_prompt_and_is_not_trained(
+    planned: Planned,
+) -> None:
+    model = replace(planned("Llama-3-8B"), quantized="gptq")
+    (outlook,) = forecast(model, (), place("4090"), Load(8192)).outlooks
+    assert outlook.prefill is None
+    with pytest.raises(RefusedError, match="quantized already"):
+        schooled(model, Training(), None, Load(2048))
 
 
 def test_the_run_that_makes_the_build_is_told(planned: Planned) -> None:

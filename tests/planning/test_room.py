@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from quantkit.core import registry
 from quantkit.core.errors import RefusedError
+from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.compressed_tensors import FORMAT
 from quantkit.planning.deploy import Load, Place, deploy
@@ -59,6 +60,17 @@ def test_no_room_beside_the_cache_is_refused(tiny_checkpoint: Callable[..., Path
     place = Place(card, "vllm", settings)
     with pytest.raises(RefusedError, match="no room for weights"):
         weight_room(open_model(str(tiny_checkpoint())), place, Load(512, 2))
+
+
+def test_a_linear_that_planning_does_not_know_is_refused(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    sizes = RankSizes(room_of(tiny_checkpoint("llama")), FORMAT, {"layers.0.new": "layers.0.new"})
+    for name in ("layers.0.new", "layers.0.newer"):
+        with pytest.raises(RefusedError, match="new"):
+            sizes.linear(LinearFacts(name, 64, 64), SCHEMES[0])
+        with pytest.raises(RefusedError, match="new"):
+            sizes.whole({name: Scheme("int", 4, 32)})
 
 
 def test_rules_are_those_of_the_ranks_slice(tiny_checkpoint: Callable[..., Path]) -> None:
