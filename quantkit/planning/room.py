@@ -74,6 +74,11 @@ class Asked:
         if (self.size is None) == (self.gpu is None):
             hint = "--size 5.5GB or --gpu 4090"
             raise InputError("either a size or a GPU is the budget", hint=hint)
+        if self.gpu is None and (self.context, self.sequences, self.tensor) != (None, 1, 1):
+            raise InputError(
+                "a size of files knows no context, batch or ranks",
+                hint="--gpu in place of --size, or --size alone",
+            )
         if self.size is not None:
             parse_size(self.size)
         if self.gpu is not None:

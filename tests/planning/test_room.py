@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantkit.core import registry
-from quantkit.core.errors import RefusedError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.compressed_tensors import FORMAT
@@ -19,7 +19,7 @@ from quantkit.planning.hardware import find_gpu
 from quantkit.planning.legal import linear_check
 from quantkit.planning.opened import open_model
 from quantkit.planning.parallel import Degrees, facts_of
-from quantkit.planning.room import RankSizes, Room, weight_room
+from quantkit.planning.room import Asked, RankSizes, Room, weight_room
 from quantkit.planning.serving import settings_of
 from quantkit.planning.weights import Build
 
@@ -71,6 +71,14 @@ def test_a_linear_that_planning_does_not_know_is_refused(
             sizes.linear(LinearFacts(name, 64, 64), SCHEMES[0])
         with pytest.raises(RefusedError, match="new"):
             sizes.whole({name: Scheme("int", 4, 32)})
+
+
+def test_a_size_of_files_has_no_load() -> None:
+    alone = Asked("vllm", size="5GB")
+    assert alone.checked() == alone
+    for load in ({"context": 512}, {"sequences": 2}, {"tensor": 2}):
+        with pytest.raises(InputError, match="no context"):
+            Asked("vllm", size="5GB", **load).checked()  # type: ignore[arg-type]  # one of them
 
 
 def test_rules_are_those_of_the_ranks_slice(tiny_checkpoint: Callable[..., Path]) -> None:
