@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.checkpoint.source import resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
+from quantkit.core.errors import InputError
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 
@@ -200,6 +201,11 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
 
+    if training is not None and ((tp, pp, ep, kv) != (1, 1, 1, 16) or recipes or settings):
+        raise InputError(
+            "a training run has no tensor-parallel ranks, cache, recipe or engine's settings",
+            hint="--train without --tp, --kv, --recipe, --bits and --set of these",
+        )
     place = named_place(gpu, engine, Degrees(tp, pp, ep), **settings or {}) if gpu else None
     planned = open_model(model)
     load = asked_load(planned.architecture, context, batch, kv)
