@@ -1,6 +1,6 @@
 """Whether a training run fits a GPU, and what would let it; each hint is tried."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from quantkit.planning.parallel import Degrees
 from quantkit.planning.serving import Settings
 from quantkit.planning.train import Training, TrainingMemory, total, training_memory
 from quantkit.planning.weights import PlannedModel
+
+Changes = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,21 +58,32 @@ def training_hints(model: PlannedModel, training: Training, gpu: Gpu | None) -> 
     alone = tuple(option for option, less in steps if _fits(model, replace(training, **less), gpu))
     if alone:
         return alone
-    options: dict[str, str] = {}  # a later step states anew what an earlier one did
-    together = training
-    for option, less in steps:
-        options[option.split(" ")[0]] = option
-        together = replace(together, **less)
-        if _fits(model, together, gpu):
-            return (" ".join(options.values()),)
-    return ()
+    options: dict[str, tuple[str, Changes]] = {}  # a later step states anew what an earlier one did
+    for step in steps:
+        options[step[0].split(" ")[0]] = step
+        if _fits(model, _changed(training, options), gpu):
+            break
+    else:
+        return ()
+    for name in tuple(options):
+        fewer = {other: step for other, step in options.items() if other != name}
+        if _fits(model, _changed(training, fewer), gpu):
+            options = fewer
+    return (" ".join(option for option, _ in options.values()),)
+
+
+def _changed(training: Training, options: Mapping[str, tuple[str, Changes]]) -> Training:
+    changes: Changes = {}
+    for _, less in options.values():
+        changes |= less
+    return replace(training, **changes)
 
 
 def _fits(model: PlannedModel, training: Training, gpu: Gpu | None) -> bool:
     return school(model, training, gpu).fits
 
 
-def _steps(training: Training) -> Iterator[tuple[str, dict[str, Any]]]:
+def _steps(training: Training) -> Iterator[tuple[str, Changes]]:
     """What takes less than the run does, by option, the cheapest first."""
     if training.checkpointing != "full":
         yield "--checkpointing full", {"checkpointing": "full"}

@@ -281,7 +281,8 @@ def sparse_checkpoint(folder: Path, layers: int, experts: int, shards: int) -> i
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     known = Path(__file__).parents[2] / "planning" / "known_models.json"
     (config,) = [m["config"] for m in json.loads(known.read_text()) if m["name"] == "DeepSeek-V3"]
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
+    config |= {"num_hidden_layers": layers, "max_position_embeddings": 163840}
+    (folder / "config.json").write_text(json.dumps(config))
     return len(shapes)
 
 
