@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.checkpoint.source import resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core import registry
-from quantkit.core.errors import InputError
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.doctor import Finding, doctor
 
@@ -197,21 +196,16 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         QuantkitError: what is asked is unknown, or no engine runs it.
     """
     from quantkit.planning.deploy import asked_load, named_place
-    from quantkit.planning.forecast import forecast, schooled
+    from quantkit.planning.forecast import forecast, require_alone, schooled
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
 
-    if training is not None and ((tp, pp, ep, kv) != (1, 1, 1, 16) or recipes or settings):
-        raise InputError(
-            "a training run has no tensor-parallel ranks, cache, recipe or engine's settings",
-            hint="--train without --tp, --kv, --recipe, --bits and --set of these",
-        )
     place = named_place(gpu, engine, Degrees(tp, pp, ep), **settings or {}) if gpu else None
     planned = open_model(model)
     load = asked_load(planned.architecture, context, batch, kv)
     if training is not None:
-        told = replace(training, tokens=load.context, sequences=batch)
-        return schooled(planned, told, place.gpu if place else None, load)
+        require_alone((tp, pp, ep, kv) != (1, 1, 1, 16), recipes, settings)
+        return schooled(planned, training, place.gpu if place else None, load)
     asked = recipes is not None
     if recipes is None and not planned.quantized:
         from quantkit.recipes.loader import load_recipe

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.errors import RefusedError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.recipe import Recipe
 from quantkit.planning.deploy import Deployment, Load, Place, deploy
 from quantkit.planning.hardware import Gpu
@@ -131,12 +131,26 @@ def _with_run(found: Forecast) -> Forecast:
         return replace(found, refusal=f"{error.what}: {error.why}" if error.why else error.what)
 
 
+def require_alone(*served: object) -> None:
+    """Nothing, where no options of a deployment were `served` to a training run.
+
+    Raises:
+        InputError: some were, which would go unheard.
+    """
+    if any(served):
+        raise InputError(
+            "a training run has no tensor-parallel ranks, cache, recipe or engine's settings",
+            hint="--train without --tp, --kv, --recipe, --bits and --set of these",
+        )
+
+
 def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:
-    """The forecast of a training run.
+    """The forecast of a training run on the load's sequences.
 
     Raises:
         RefusedError: offloading that no sharding of this kind has, or a quantized model.
     """
+    training = replace(training, tokens=load.context, sequences=load.sequences)
     schooling = school(model, training, gpu)
     outlook = Outlook(stored_build(model), weigh(model, stored_build(model)))
     tried = training_hints(model, training, gpu)
