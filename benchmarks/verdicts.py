@@ -53,11 +53,14 @@ def configs() -> dict[str, dict[str, Any]]:
 
 
 def verdict(found: Forecast) -> str:
-    """The build to take and its longest context; or on how many GPUs the smallest fits."""
+    """The build to take and its longest context; or on how many GPUs the smallest fits.
+
+    `*` behind one that `quantize` does not make.
+    """
     chosen = found.chosen
     if chosen is None or chosen.deployment is None:
         return "refused"
-    name = chosen.build.name.split(" ")[0]
+    name = chosen.build.name.split(" ")[0] + ("*" if found.refusal else "")
     if chosen.fits:
         return f"{name}, {chosen.deployment.longest // 1024}k"
     ranks = [hint.removeprefix("--tp ") for hint in found.hints if hint.startswith("--tp ")]

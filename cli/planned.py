@@ -1,18 +1,20 @@
 """A forecast as text and as a document."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from quantkit.cli.console import Console, duration, size, table
 
 if TYPE_CHECKING:
-    from quantkit.planning.forecast import Forecast, Outlook, Schooling
+    from quantkit.planning.forecast import Forecast, Outlook
     from quantkit.planning.making import Making
-    from quantkit.planning.train import Training
+    from quantkit.planning.schooling import Schooling
 
 GIB = 2**30
 BAR = 60
-MISSED = 3
+MISSED, REFUSED = 3, 4
 
 
 def forecast_document(found: "Forecast") -> dict[str, Any]:
@@ -40,6 +42,7 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "chosen": found.chosen.build.name if found.chosen else None,
         "fits": found.chosen.fits if found.chosen else None,
         "try": list(found.hints),
+        "refusal": found.refusal,
         "run": None
         if found.run is None
         else {
@@ -85,17 +88,20 @@ def _build_document(outlook: "Outlook") -> dict[str, Any]:
     }
 
 
-def forecast_text(found: "Forecast", *, explain: bool) -> str:
-    """Header, table, bar, verdict and what to try; with `explain` every figure's rule."""
+def forecast_text(found: "Forecast", model: str, *, explain: bool) -> str:
+    """Header, table, bar, verdict and what to try; with `explain` every figure's rule.
+
+    `model` is what the caller named it.
+    """
     lines = [*_head(found), ""]
     if found.schooling is not None:
-        return "\n".join([*lines, *_training_lines(found.schooling)])
+        return "\n".join([*lines, *_training_lines(found.schooling, found.hints)])
     if found.place is None:
         lines += [_weights_table(found), *_faults(found)]
     else:
         lines += [_deploy_table(found), *_faults(found)]
         if found.chosen:
-            lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found)]
+            lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found, model)]
     if explain:
         lines += ["", *_rules(found)]
     return "\n".join(lines)
@@ -132,7 +138,7 @@ def _head(found: "Forecast") -> list[str]:
     return lines
 
 
-def _training_lines(schooling: "Schooling") -> list[str]:
+def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
     training, memory = schooling.training, schooling.memory
     places = {"GPU": memory.gpu, "RAM": memory.cpu, "disk": memory.nvme}
     rows = [
@@ -156,20 +162,7 @@ def _training_lines(schooling: "Schooling") -> list[str]:
         return [*lines, f"fits: {need / GIB:.1f} of {room:.1f} GiB on each GPU"]
     more = (need - schooling.available) / GIB
     lines.append(f"does not fit: {need / GIB:.1f} GiB on each GPU, {more:.1f} more than there are")
-    return [*lines, *(f"try: {hint}" for hint in _training_hints(training))]
-
-
-def _training_hints(training: "Training") -> list[str]:
-    """What takes less, the cheapest first."""
-    hints = {
-        "--checkpointing full": training.checkpointing != "full",
-        "--train qlora": training.method != "qlora",
-        "--batch 1": training.sequences > 1,
-        f"--context {max(1, training.tokens // 2)}": training.tokens > 1,
-        "--zero 3": training.gpus > 1 and training.zero not in ("3", "fsdp"),
-        "--zero 3 --offload cpu": training.offload == "none",
-    }
-    return [hint for hint, helps in hints.items() if helps]
+    return [*lines, *(f"try: {hint}" for hint in hints)]
 
 
 def against_text(found: "Forecast", rival: "Forecast") -> str:
@@ -245,8 +238,8 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
     drawn, at = "", 0
     for letter, count in parts.items():
         at += count
-        drawn += letter * (round(at / memory * width) - len(drawn))
-    limit = round(deployed.budget.bytes / memory * width)
+        drawn += letter * (min(round(at / memory * width), width + 1) - len(drawn))
+    limit = min(width, round(deployed.budget.bytes / memory * width))
     over = ">" if len(drawn) > width else ""
     drawn = drawn[:width].ljust(limit, ".")
     drawn = drawn[:limit] + "|" + drawn[limit:].ljust(width - limit, "-") + over
@@ -268,7 +261,7 @@ def _run_lines(run: "Making | None") -> list[str]:
     return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
 
 
-def verdict(found: "Forecast") -> list[str]:
+def verdict(found: "Forecast", model: str) -> list[str]:
     """One sentence on the best build, and what to try."""
     chosen = found.chosen
     assert chosen is not None
@@ -280,9 +273,13 @@ def verdict(found: "Forecast") -> list[str]:
             f"{load.sequences}, or {deployed.most:,} sequences of {load.context:,} tokens"
         ]
         recipe = chosen.build.recipe
-        if recipe is not None:
-            command = f"quantkit quantize {found.model.name} -o OUT --recipe {recipe.name}"
-            lines.append(f"next: {command}")
+        if found.refusal is not None:
+            lines.append(f"quantkit does not make it: {found.refusal}")
+        elif recipe is not None:
+            from quantkit.recipes.flags import flags_of
+
+            source = str(Path(model).parent) if model.endswith(".json") else model
+            lines.append(f"next: quantkit quantize {quote(source)} -o OUT {flags_of(recipe)}")
         return lines
     over = (deployed.total - deployed.budget.bytes) / GIB
     lines = [f"no build fits: the smallest, {chosen.build.name}, needs {over:.1f} GiB more"]
@@ -320,7 +317,13 @@ def _rules(found: "Forecast") -> list[str]:
 
 
 def gate(console: Console, found: "Forecast", limit: str | None) -> int:
-    """Exit code 3 where the first build needs more than `limit` bytes on a GPU, else 0."""
+    """Exit code 4 where what was asked for is refused, 3 where it needs more than `limit`, else 0.
+
+    `limit` counts bytes on a GPU.
+    """
+    if found.refused is not None:
+        console.note(f"refused: {found.refused}")
+        return REFUSED
     if limit is None:
         return 0
     from quantkit.checkpoint.sizes import parse_size

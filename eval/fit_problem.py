@@ -199,10 +199,12 @@ def require_suitable(problem: Problem, budget: int) -> None:
     if not problem.single:
         least = min(least, problem.smallest)
     if least > budget:
+        files = isinstance(problem.sizes, FileSizes)  # else bytes of a rank, which no option takes
+        larger = f"--size {least}" if files else "a larger --gpu, more --tp"
         raise RefusedError(
             f"{budget:,} bytes do not hold the weights",
             why=f"the smallest build of these schemes takes {least:,}",
-            hint=f"--size {least}, or fewer --bits",
+            hint=f"{larger}, or fewer --bits",
         )
 
 

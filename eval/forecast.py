@@ -1,9 +1,12 @@
 """What a run will take of this machine, planned before it starts and kept beside what it took."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
+from quantkit.checkpoint.files import found_in
 from quantkit.checkpoint.tensors import DTYPE_NAMES
 from quantkit.core.errors import ResourceError
 from quantkit.eval.memory import resident_bytes
@@ -102,11 +105,43 @@ def require_memory(found: Making) -> None:
         )
 
 
-def available_bytes() -> int | None:
-    """Memory that can be had without harm, swap included; None where the system does not tell."""
+def available_bytes(
+    proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """Memory that can be had without harm; None where the system does not tell.
+
+    The machine's with its swap, or what is left to the control groups of this process if less.
+    """
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
         kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
-        return (kilobytes["MemAvailable"] + kilobytes["SwapFree"]) * 1024
+        free = (kilobytes["MemAvailable"] + kilobytes["SwapFree"]) * 1024
     except (OSError, KeyError, ValueError, IndexError):
         return None
+    return min([free, *_left_to_groups(proc, groups)])
+
+
+def _left_to_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """What the limit of each control group around this process leaves, v2 or v1.
+
+    A container sees its own group as the root. Pages of files count as used, but are given up.
+    """
+    own = found_in(proc / "self" / "cgroup", r"^0::/(.*)$") or ""
+    older = found_in(proc / "self" / "cgroup", r"^\d+:(?:.*,)?memory(?:,.*)?:/(.*)$") or ""
+    ways = (
+        (groups, own, "memory.max", "memory.current", r"^(?:in)?active_file (\d+)$"),
+        (
+            groups / "memory",
+            older,
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            r"^total_(?:in)?active_file (\d+)$",
+        ),
+    )
+    for root, name, limit, used, cached in ways:
+        for folder in (root / name, *(root / parent for parent in Path(name).parents)):
+            most, taken = (found_in(folder / file, r"^(\d+)$") for file in (limit, used))
+            if most and taken:
+                stat = found_in(folder / "memory.stat", r"(?s)(.*)") or ""
+                pages = sum(map(int, re.findall(cached, stat, re.MULTILINE)))
+                yield max(0, int(most) - int(taken) + pages)

@@ -196,7 +196,7 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         QuantkitError: what is asked is unknown, or no engine runs it.
     """
     from quantkit.planning.deploy import asked_load, named_place
-    from quantkit.planning.forecast import forecast, schooled
+    from quantkit.planning.forecast import forecast, require_alone, schooled
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
 
@@ -204,8 +204,8 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     planned = open_model(model)
     load = asked_load(planned.architecture, context, batch, kv)
     if training is not None:
-        told = replace(training, tokens=load.context, sequences=batch)
-        return schooled(planned, told, place.gpu if place else None, load)
+        require_alone((tp, pp, ep, kv) != (1, 1, 1, 16), recipes, settings)
+        return schooled(planned, training, place.gpu if place else None, load)
     asked = recipes is not None
     if recipes is None and not planned.quantized:
         from quantkit.recipes.loader import load_recipe

@@ -70,8 +70,12 @@ def plan(
     served, other = split_settings(settings or [])
     ways = {"zero": zero, "checkpointing": checkpointing, "offload": offload}
     ways |= {key: served.pop(key) for key in TRAINED if key in served}
-    if kv not in (16, 8):
-        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16 or --kv 8")
+    states = {"zero": "0", "checkpointing": "none", "offload": "none"}
+    if train is None and (gpus != 1 or ways != states):
+        raise InputError(
+            "GPUs, states and checkpointing of a training run, and no training",
+            hint="--train full, or --tp for the ranks of a server",
+        )
     asked: dict[str, Any] = {
         "gpu": gpu,
         "context": None if context is None else parse_tokens(context),
@@ -87,7 +91,7 @@ def plan(
     found = api.plan(model, **asked)
     gc.freeze()  # a collector would look through 100,000 tensors, here and when Python ends
     if against is None:
-        console.result(forecast_document(found), forecast_text(found, explain=explain))
+        console.result(forecast_document(found), forecast_text(found, model, explain=explain))
     else:
         rival = api.plan(against, **asked)
         document = [forecast_document(each) for each in (found, rival)]

@@ -101,9 +101,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             fingerprints[shard] = fingerprint
             # the real file of a hub snapshot is named by its hash: say the shard's own name
             tensors = read_header(folder / shard, fd, fingerprint)
-        _check_disjoint(names, tensors, shard)
+        check_disjoint(names, tensors, shard)
         names.update(tensors)
-    _check_index(weight_map, names)
+    check_index(weight_map, names)
     _check_depth(config, names)
     weights = {*shard_names(weight_map), INDEX, CONFIG}
     return Checkpoint(folder, config, names, _other_files(folder, weights), fingerprints)
@@ -193,10 +193,14 @@ def _check_present(folder: Path, shards: list[str]) -> None:
         )
 
 
-def _check_disjoint(
+def check_disjoint(
     names: dict[str, TensorInfo], tensors: dict[str, TensorInfo], shard: str
 ) -> None:
-    """Engines differ in which of two equal names they take."""
+    """Nothing, where no tensor of `shard` is in another one: engines differ in which they take.
+
+    Raises:
+        IntegrityError: one is.
+    """
     for name in sorted(names.keys() & tensors.keys()):
         raise IntegrityError(
             f"`{name}` is both in `{names[name].shard}` and in `{shard}`",
@@ -204,7 +208,12 @@ def _check_disjoint(
         )
 
 
-def _check_index(weight_map: dict[str, str], names: dict[str, TensorInfo]) -> None:
+def check_index(weight_map: dict[str, str], names: dict[str, TensorInfo]) -> None:
+    """Nothing, where every tensor is in the shard that the index says.
+
+    Raises:
+        IntegrityError: one is not.
+    """
     for name, shard in weight_map.items():
         if name not in names or names[name].shard != shard:
             where = f"it is in `{names[name].shard}`" if name in names else "no shard has it"

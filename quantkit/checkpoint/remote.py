@@ -1,6 +1,5 @@
 """A hub model's headers without its weights: config, index, and the first bytes of each shard."""
 
-import struct
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,7 +8,14 @@ from typing import Any
 
 from quantkit.checkpoint.files import read_json
 from quantkit.checkpoint.header import MAX_HEADER, TensorInfo, parse_header
-from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, read_weight_map, shard_names
+from quantkit.checkpoint.reader import (
+    CONFIG,
+    INDEX,
+    check_disjoint,
+    check_index,
+    read_weight_map,
+    shard_names,
+)
 from quantkit.checkpoint.source import hub_errors
 from quantkit.core.errors import HubError, InputError, IntegrityError
 
@@ -31,69 +37,95 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
 
     Raises:
         InputError: its config or index is not what it should be.
-        IntegrityError: a header is not sound.
+        IntegrityError: a header is not sound, or the shards are not what the index says.
         HubError: gated, not found or offline.
     """
     import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
-    def fetched(name: str) -> Path | None:
+    def fetched(name: str, revision: str | None) -> Path | None:
         with hub_errors(repo, revision):
             try:
                 return Path(huggingface_hub.hf_hub_download(repo, name, revision=revision))
-            except EntryNotFoundError:
+            except RemoteEntryNotFoundError:
                 return None
 
-    path = fetched(CONFIG)
+    path = fetched(CONFIG, revision)
     if path is None:
         raise HubError(f"`{repo}` has no `{CONFIG}`", hint="a model in the layout of transformers")
     config = read_json(path.resolve())
     if not isinstance(config, dict):
         raise InputError(f"`{CONFIG}` of `{repo}` is not a JSON object")
-    index = fetched(INDEX)
-    shards = shard_names(read_weight_map(index.parent)) if index else [SINGLE]
+    commit = path.parent.name  # of the cache's snapshot: a push meanwhile changes nothing
+    index = fetched(INDEX, commit)
+    weight_map = read_weight_map(index.parent) if index else {}
+    shards = shard_names(weight_map)
     names: dict[str, TensorInfo] = {}
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for header in pool.map(lambda shard: _header(repo, revision, shard), shards):
-            names |= header
+        headers = pool.map(lambda shard: _header(repo, commit, shard), shards)
+        for shard, header in zip(shards, headers, strict=True):
+            if header is None and index:
+                raise IntegrityError(
+                    f"`{repo}` is incomplete",
+                    why=f"its index names `{shard}`, which is not there",
+                    hint="another revision",
+                )
+            check_disjoint(names, header or {}, shard)
+            names |= header or {}
+    check_index(weight_map, names)
     return RemoteHeaders(config, names)
 
 
-def _header(repo: str, revision: str | None, shard: str) -> dict[str, TensorInfo]:
-    """Every tensor of one shard; none where the repository has no such file."""
-    raw, size = _ranged(repo, revision, shard, FIRST)
-    if size < 8:
-        return {}
-    (length,) = struct.unpack("<Q", raw[:8])
-    if length > MAX_HEADER or length > size - 8:
+def _header(repo: str, commit: str, shard: str) -> dict[str, TensorInfo] | None:
+    """Every tensor of one shard; None where the repository has no such file."""
+    found = _ranged(repo, commit, shard, FIRST)
+    if found is None:
+        return None
+    raw, size = found
+    length = int.from_bytes(raw[:8], "little")
+    if size < 8 or length > MAX_HEADER or length > size - 8:
         raise IntegrityError(f"`{shard}` is not a sound safetensors file")
     if length > len(raw) - 8:
-        raw, size = _ranged(repo, revision, shard, length + 8)
+        raw, again = _ranged(repo, commit, shard, length + 8) or (b"", 0)
+        if again != size:
+            raise IntegrityError(f"`{shard}` changed while it was being read", hint="start again")
     return parse_header(raw[8 : 8 + length], shard, size)
 
 
-def _ranged(repo: str, revision: str | None, shard: str, count: int) -> tuple[bytes, int]:
-    """The first `count` bytes of a file and its size; nothing where it does not exist."""
+def _ranged(repo: str, commit: str, shard: str, count: int) -> tuple[bytes, int] | None:
+    """The first `count` bytes of a file, or all, and its size; None where it does not exist.
+
+    Raises:
+        IntegrityError: fewer bytes came, or no size.
+    """
     from huggingface_hub import get_session, hf_hub_url
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import RemoteEntryNotFoundError
     from huggingface_hub.utils._headers import build_hf_headers
     from huggingface_hub.utils._http import hf_raise_for_status
 
-    url = hf_hub_url(repo, shard, revision=revision)
+    url = hf_hub_url(repo, shard, revision=commit)
     headers = {**build_hf_headers(), "Range": f"bytes=0-{count - 1}"}
+    raw = bytearray()
     with (
-        hub_errors(repo, revision),
+        hub_errors(repo, commit),
         get_session().stream("GET", url, headers=headers, follow_redirects=True) as response,
     ):
         try:
             hf_raise_for_status(response)
-        except EntryNotFoundError:
-            return b"", 0
-        whole = response.headers.get("Content-Range", "").rpartition("/")[2]
-        raw = b""
+        except RemoteEntryNotFoundError:
+            return None
+        told = response.headers.get("Content-Range", "").rpartition("/")[2]
+        told = told or response.headers.get("Content-Length", "")
         for piece in response.iter_bytes():  # a server that ignores ranges sends all of it
             raw += piece
             if len(raw) >= count:
                 break
-        size = int(whole or response.headers.get("Content-Length", str(len(raw))))
-        return raw[:count], size
+    if not (told.isascii() and told.isdecimal() and len(told) < 20):
+        raise IntegrityError(f"the hub does not say how large `{shard}` is", why=f"{told!r:.40}")
+    if len(raw) < min(int(told), count):
+        raise IntegrityError(
+            f"`{shard}` is cut off",
+            why=f"{len(raw):,} bytes came of {min(int(told), count):,}",
+            hint="start again",
+        )
+    return bytes(raw[:count]), int(told)

@@ -53,7 +53,7 @@ def resolve(model: str, *, weights: bool = True, trust_remote_code: bool = False
         HubError: gated, not found, offline, or incomplete.
         IntegrityError: a fetched file is not what its hash says.
     """
-    path, shown = _local(model), model[:200]
+    path, shown = local_path(model), model[:200]
     if path is not None and path.is_dir():
         return Source(path)
     if path is not None:
@@ -77,7 +77,7 @@ def hub_id(model: str) -> tuple[str, str | None]:
     return match["id"], match["revision"]
 
 
-def _local(model: str) -> Path | None:
+def local_path(model: str) -> Path | None:
     """The path that `model` is, if it exists."""
     try:
         path = Path(model).expanduser()

@@ -5,6 +5,7 @@ all layers share. head_dim comes from the config where it is there: in Qwen3, Ge
 it is not hidden_size / heads.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from quantkit.planning.architecture import (
     Mixer,
     Recurrent,
 )
-from quantkit.planning.families import MOST_LAYERS, Family, Fields, find, known, recurrent
+from quantkit.planning.families import LARGEST, MOST_LAYERS, Family, Fields, find, known, recurrent
 
 MOST_EXPERTS = 1 << 20
 """Of all layers together: far above any model, and few enough to list."""
@@ -27,6 +28,7 @@ MOST_EXPERTS = 1 << 20
 LLAMA_LIKE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 FULL = ("full_attention", "attention", "indexed_attention")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.+-]{1,60}")
 RECURRENT = ("linear_attention", "mamba", "mamba2")
 
 
@@ -41,7 +43,7 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     hidden = fields.size("hidden_size")
     layers = fields.size("num_hidden_layers", most=MOST_LAYERS)
     mixers = _mixers(fields, layers)
-    blocks = tuple(Layer(mixer, _feed_forward(fields, i, layers)) for i, mixer in enumerate(mixers))
+    blocks = tuple(map(Layer, mixers, _feed_forwards(fields, layers)))
     experts = sum(b.feed_forward.count for b in blocks if isinstance(b.feed_forward, Experts))
     if experts > MOST_EXPERTS:
         raise InputError(f"config.json: {experts} experts in {layers} layers")
@@ -70,9 +72,10 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
     if "tie_word_embeddings" in config:
         values["tie_word_embeddings"] = config["tie_word_embeddings"]
     model_type = values["model_type"]
-    if not isinstance(model_type, str):
+    if not is_identifier(model_type):
+        said = "missing" if model_type is None else f"{model_type!r:.60}"
         raise InputError(
-            "config.json: model_type is missing",
+            f"config.json: model_type is {said}",
             hint="the config.json of a transformers checkpoint",
         )
     family = find(model_type)
@@ -87,6 +90,11 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
                 hint=f"one of {', '.join(known())}, or any config with a Llama's fields",
             )
     return Fields(values, family)
+
+
+def is_identifier(value: object) -> bool:
+    """Whether a value from a config can be printed as a name: short, and of one word."""
+    return isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
 
 
 def _dtype(fields: Fields) -> str:
@@ -194,45 +202,59 @@ def _latent(fields: Fields) -> LatentAttention:
     )
 
 
-def _feed_forward(fields: Fields, layer: int, layers: int) -> FeedForward | Experts | None:
+def _feed_forwards(fields: Fields, layers: int) -> list[FeedForward | Experts | None]:
+    """What follows the mixer in each layer."""
     if fields.flag("mixer_only"):
-        return None
+        return [None] * layers
+    sparse = [False] * layers
+    if (fields.maybe("num_experts") or 0) > 0:
+        sparse = _sparse_layers(fields, layers)
+    experts = _experts(fields) if any(sparse) else None
+    dense = [] if all(sparse) else _dense(fields, layers)
+    return [experts if sparse[i] else dense[i] for i in range(layers)]
+
+
+def _experts(fields: Fields) -> Experts:
+    count = fields.size("num_experts")
+    return Experts(
+        count=count,
+        active=fields.size("num_experts_per_tok", most=count),
+        width=fields.maybe("moe_intermediate_size") or fields.size("intermediate_size"),
+        shared_width=_shared_width(fields),
+        gated=fields.flag("gated"),
+    )
+
+
+def _dense(fields: Fields, layers: int) -> list[FeedForward]:
+    """A feed-forward for each layer, whether it has one or experts."""
     gated = fields.flag("gated")
-    if (fields.maybe("num_experts") or 0) > 0 and _is_sparse(fields, layer, layers):
-        return Experts(
-            count=fields.size("num_experts"),
-            active=fields.size("num_experts_per_tok"),
-            width=fields.maybe("moe_intermediate_size") or fields.size("intermediate_size"),
-            shared_width=_shared_width(fields),
-            gated=gated,
-        )
-    widths = fields.raw("intermediate_size")
-    if isinstance(widths, list):  # Gemma 3n may give one for each layer
-        checked = fields.many("intermediate_size", int, length=layers) or []
-        if min(checked) < 1:
-            raise InputError("config.json: intermediate_size holds a width below 1")
-        return FeedForward(checked[layer], gated)
-    return FeedForward(fields.evaluate(fields.family.dense_width), gated)
+    if not isinstance(fields.raw("intermediate_size"), list):
+        return [FeedForward(fields.evaluate(fields.family.dense_width), gated)] * layers
+    # Gemma 3n may give one for each layer
+    widths = fields.many("intermediate_size", int, length=layers) or []
+    if not 1 <= min(widths) <= max(widths) <= LARGEST:
+        raise InputError(f"config.json: intermediate_size is not of widths from 1 to {LARGEST}")
+    return [FeedForward(width, gated) for width in widths]
 
 
-def _is_sparse(fields: Fields, layer: int, layers: int) -> bool:
-    """Whether a layer of a model with experts has them, by whichever of five ways says so."""
+def _sparse_layers(fields: Fields, layers: int) -> list[bool]:
+    """Which layers of a model with experts have them, by whichever of five ways says so."""
     kinds = fields.many("mlp_layer_types", str, length=layers)
     if kinds is not None:
-        return bool(kinds[layer] == "sparse")
-    chosen = fields.many("moe_layers", int)
+        return [kind == "sparse" for kind in kinds]
+    chosen = fields.many("moe_layers", int, most=layers)
     if chosen is not None:
-        return layer in chosen
-    if layer in (fields.many("mlp_only_layers", int) or ()):
-        return False
-    if layer < (fields.maybe("first_k_dense_replace") or 0):
-        return False
+        listed = set(chosen)
+        return [layer in listed for layer in range(layers)]
+    dense = set(fields.many("mlp_only_layers", int, most=layers) or ())
+    dense |= set(range(min(layers, fields.maybe("first_k_dense_replace") or 0)))
     for name in ("decoder_sparse_step", "interleave_moe_layer_step", "expert_layer_period"):
         step = fields.maybe(name, least=1)
         if step is not None:
             offset = fields.maybe("expert_layer_offset")
-            return layer % step == (step - 1 if offset is None else offset)
-    return True
+            rest = step - 1 if offset is None else offset
+            return [layer not in dense and layer % step == rest for layer in range(layers)]
+    return [layer not in dense for layer in range(layers)]
 
 
 def _shared_width(fields: Fields) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.activations import activation_peak
 from quantkit.planning.architecture import Architecture
 from quantkit.planning.figure import Figure
@@ -35,7 +36,25 @@ class Load:
 def asked_load(
     architecture: Architecture, context: int | None, sequences: int, kv: Literal[16, 8]
 ) -> Load:
-    """The load with the model's own context, at most 8192, where none was asked."""
+    """The load with the model's own context, at most 8192, where none was asked.
+
+    Raises:
+        InputError: numbers that nothing serves.
+        RefusedError: a context beyond the model's own.
+    """
+    if kv not in (16, 8):
+        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16 or --kv 8")
+    if not 1 <= sequences <= MOST_SEQUENCES:
+        raise InputError(f"a batch of {sequences}", hint=f"--batch 1 to {MOST_SEQUENCES}")
+    if context is not None and not 1 <= context <= MOST_CONTEXT:
+        raise InputError(f"a context of {context}", hint=f"--context 1 to {MOST_CONTEXT}")
+    most = architecture.context
+    if context is not None and most is not None and context > most:
+        raise RefusedError(
+            f"a context of {context:,} tokens is more than the model has",
+            why=f"its config allows {most:,}",
+            hint=f"--context {most}",
+        )
     length = context or min(architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     return Load(length, sequences, "fp8" if kv == 8 else "16-bit")
 
@@ -48,6 +67,12 @@ class Place:
     engine: str
     settings: Settings
     degrees: Degrees = ONE
+
+    def at(self, degrees: Degrees) -> "Place":
+        """The same with other degrees: their defaults, but what is not the default stays."""
+        was, new = (vars(settings_of(self.engine, self.gpu, d)) for d in (self.degrees, degrees))
+        stated = {key: value for key, value in vars(self.settings).items() if value != was[key]}
+        return replace(self, settings=Settings(**new | stated), degrees=degrees)
 
 
 def named_place(gpu: str, engine: str, degrees: Degrees, **settings: str) -> Place:

@@ -129,11 +129,15 @@ class Fields:
         """A number that the family's code fixes."""
         return int((_table()["traits"] | self.family.traits)[name])
 
-    def many(self, name: str, kind: type, *, length: int | None = None) -> list[Any] | None:
+    def many(
+        self, name: str, kind: type, *, length: int | None = None, most: int = LARGEST
+    ) -> list[Any] | None:
         """A list of whole numbers or texts, None where it is missing or null."""
         value = self.raw(name)
         if value is None:
             return None
+        if isinstance(value, list) and len(value) > most:
+            raise InputError(f"config.json: {name} has {len(value)} entries for {most} layers")
         if not isinstance(value, list) or any(type(entry) is not kind for entry in value):
             raise InputError(f"config.json: {name} is no list of {kind.__name__}")
         if length is not None and len(value) != length:

@@ -1,25 +1,22 @@
 """What `plan` tells of a model: its parts, its builds, and how each would fill a GPU."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.errors import RefusedError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.recipe import Recipe
 from quantkit.planning.deploy import Deployment, Load, Place, deploy
-from quantkit.planning.figure import Figure
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.inventory import Part
 from quantkit.planning.kv import cache_bytes
 from quantkit.planning.legal import build_fault, degree_fault, require_legal
 from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
-from quantkit.planning.parallel import Degrees
-from quantkit.planning.serving import Settings
+from quantkit.planning.schooling import Schooling, school, training_hints
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
-from quantkit.planning.train import Training, TrainingMemory, total, training_memory
+from quantkit.planning.train import Training
 from quantkit.planning.weights import (
     Build,
     PlannedModel,
@@ -59,24 +56,11 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Schooling:
-    """A training run on each of its GPUs, its memory part by part, and what a GPU has."""
-
-    training: Training
-    memory: TrainingMemory
-    available: int | None
-
-    @property
-    def fits(self) -> bool:
-        """Whether a GPU suffices, as far as one was named."""
-        return self.available is None or total(self.memory.gpu) <= self.available
-
-
-@dataclass(frozen=True)
 class Forecast:
     """The answer of `plan`: the builds in falling size, and what to `try`.
 
-    `asked`: the builds but for the model as it is were asked for, and it is about them.
+    `asked`: the builds but for the model as it is were asked for, and it is about them. `refusal`:
+    why `quantize` would not make the chosen one.
     """
 
     model: PlannedModel
@@ -87,6 +71,14 @@ class Forecast:
     hints: tuple[str, ...] = ()
     schooling: Schooling | None = None
     run: Making | None = None
+    refusal: str | None = None
+
+    @property
+    def refused(self) -> str | None:
+        """Why a build that was asked for cannot be had; None if it can."""
+        wanted = [o for o in self.outlooks if o.build.recipe] if self.asked else []
+        fault = next((f"{o.build.name}: {o.fault}" for o in wanted if o.fault), None)
+        return fault or (self.refusal if self.asked else None)
 
     @property
     def chosen(self) -> Outlook | None:
@@ -116,7 +108,7 @@ def forecast(
         engine: Engine = registry.load("engines", place.engine, "ENGINE")
         require_legal(engine, model, stored_build(model), place.degrees)
     outlooks = [_outlook(model, stored_build(model), place, load)]
-    for recipe in () if model.quantized else recipes:
+    for recipe in () if model.quantized and not asked else recipes:
         try:
             build = recipe_build(model, recipe)
         except RefusedError as error:
@@ -125,32 +117,44 @@ def forecast(
         outlooks.append(_outlook(model, build, place, load))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load, asked)
-    return replace(found, hints=hints(found), run=_run(found))
+    return _with_run(replace(found, hints=hints(found)))
 
 
-def _run(found: Forecast) -> Making | None:
-    """What it takes to make the chosen build; None where there is none, or it cannot be made."""
+def _with_run(found: Forecast) -> Forecast:
+    """What it takes to make the chosen build, or why it cannot be made; neither where none is."""
     chosen = found.chosen or (found.outlooks[-1] if found.asked else None)
-    if chosen is None or chosen.build.recipe is None:
-        return None
-    with suppress(RefusedError):
-        return making(found.model, chosen.build.recipe)
-    return None
+    if chosen is None or chosen.build.recipe is None or not chosen.parts:
+        return found
+    try:
+        return replace(found, run=making(found.model, chosen.build.recipe))
+    except RefusedError as error:
+        return replace(found, refusal=f"{error.what}: {error.why}" if error.why else error.what)
+
+
+def require_alone(*served: object) -> None:
+    """Nothing, where no options of a deployment were `served` to a training run.
+
+    Raises:
+        InputError: some were, which would go unheard.
+    """
+    if any(served):
+        raise InputError(
+            "a training run has no tensor-parallel ranks, cache, recipe or engine's settings",
+            hint="--train without --tp, --kv, --recipe, --bits and --set of these",
+        )
 
 
 def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:
-    """The forecast of a training run, with the overheads of a process that serves nothing.
+    """The forecast of a training run on the load's sequences.
 
     Raises:
-        RefusedError: offloading that no sharding of this kind has.
+        RefusedError: offloading that no sharding of this kind has, or a quantized model.
     """
-    memory = training_memory(model.architecture, model.inventory, training)
-    degrees = Degrees(training.gpus)
-    extra = Settings().overheads(Figure("activations", 0, ""), degrees)
-    memory = replace(memory, gpu=(*memory.gpu, *extra))
-    schooling = Schooling(training, memory, gpu.memory if gpu else None)
+    training = replace(training, tokens=load.context, sequences=load.sequences)
+    schooling = school(model, training, gpu)
     outlook = Outlook(stored_build(model), weigh(model, stored_build(model)))
-    return Forecast(model, (outlook,), None, load, schooling=schooling)
+    tried = training_hints(model, training, gpu)
+    return Forecast(model, (outlook,), None, load, hints=tried, schooling=schooling)
 
 
 def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load) -> Outlook:
@@ -161,7 +165,7 @@ def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load)
         return replace(outlook, fault=fault)
     deployed = deploy(model, build, place, load)
     split = None
-    if not deployed.fits and place.degrees.gpus == 1:
+    if not deployed.fits and place.degrees.gpus == 1 and place.engine == "transformers":
         room = deployed.budget.bytes - deployed.other - deployed.cache.bytes
         split = split_blocks(model, build, room, None, place.gpu.pcie)
     return replace(
@@ -185,8 +189,7 @@ def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
     place, load = deployed.place, deployed.load
     if place.gpu.bandwidth is None:
         return None
-    parts = weigh(model, deployed.build, place.degrees)
-    read = read_bytes(parts, model.architecture, load.sequences)
+    read = read_bytes(model, deployed.build, load.sequences, place.degrees)
     cache = cache_bytes(
         model.architecture,
         load.context,
@@ -198,8 +201,13 @@ def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
 
 
 def _prefill(model: PlannedModel, deployed: Deployment) -> Bound | None:
-    """Weights of 16 bits are multiplied as such; with 8-bit activations in int8."""
+    """Weights of 16 bits are multiplied as such; with 8-bit activations in int8.
+
+    None for a model whose files are quantized: packed words do not tell what is multiplied.
+    """
     place = deployed.place
+    if model.quantized:
+        return None
     eight = any(s.activation for s in deployed.build.schemes.values())
     rate = place.gpu.rates.get("int8" if eight else "bf16")
     if rate is None:
@@ -236,8 +244,7 @@ def hints(found: Forecast) -> tuple[str, ...]:
 def more_ranks(model: PlannedModel, build: Build, place: Place, load: Load) -> int | None:
     """The smallest legal tensor-parallel degree, a power of 2 up to 64, at which a build fits."""
     for tensor in (2, 4, 8, 16, 32, 64):
-        degrees = replace(place.degrees, tensor=tensor)
-        wider = replace(place, degrees=degrees)
+        wider = place.at(replace(place.degrees, tensor=tensor))
         if tensor <= place.degrees.tensor or place_fault(model, build, wider) is not None:
             continue
         if deploy(model, build, wider, load).fits:

@@ -4,7 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -87,7 +87,10 @@ def local_gpu() -> Gpu:
         memory = int(mebibytes) * 2**20
     except ValueError as error:
         raise ResourceError(f"nvidia-smi says {done.stdout[:200]!r}") from error
-    return _keys().get(_key(name)) or Gpu(name, memory, capability=capability, source="nvidia-smi")
+    known = _keys().get(_key(name))
+    if known is None:
+        return Gpu(name, memory, capability=capability, source="nvidia-smi")
+    return replace(known, memory=min(known.memory, memory))  # a card of less, or a part of one
 
 
 @cache

@@ -26,22 +26,24 @@ FUSED = (
 # The first that is found in a module's name decides; `*` stands for any number.
 RULES: tuple[tuple[str, Part, Split], ...] = (
     (r"mixer\.norm$", "norm", "rows"),
-    (r"norm|(^|\.)ln_|layernorm", "norm", "replicated"),
+    (r"norm[^.]*$|(^|\.)ln_[^.]*$", "norm", "replicated"),
     (r"(embed_tokens(_per_layer)?|wte|word_embeddings|tok_embeddings|embed_in|backbone\.embeddings)$",
      "embedding", "vocabulary"),
     (r"(wpe|embed_positions|position_embeddings)$", "embedding", "replicated"),
-    (r"^(lm_head|embed_out|output)$", "head", "vocabulary"),
+    (r"(^|\.)(lm_head|embed_out)$|^(language_model\.)?output$", "head", "vocabulary"),
     (r"(^|\.)(gate|router|shared_expert_gate)(\.layer)?$", "router", "replicated"),
-    (r"\.experts(\.\w*)?$", "experts", "experts"),
+    (r"\.experts(\.\w*|\.mlp\.\w+)?$|block_sparse_moe\.(in|out)put_linear$", "experts", "experts"),
     (r"\.experts\..*(gate_proj|up_proj|w1|w3)$", "experts", "rows"),
     (r"\.experts\..*(down_proj|w2)$", "experts", "columns"),
     (r"\.(q_a_proj|kv_a_proj_with_mqa|indexer\.\w+)$", "attention", "replicated"),
     (r"\.(k_proj|v_proj)$", "attention", "kv_rows"),
     (r"\.(q_proj|q_b_proj|kv_b_proj|qkv_proj|query_key_value|c_attn|Wqkv)$", "attention", "rows"),
-    (r"(attn|attention|mixer|mamba)\.(o_proj|out_proj|x_proj|dense|c_proj)$",
+    (r"(attn|attention|mixer|mamba)\.(o_proj|out_proj|x_proj|dense|c_proj|wo)$",
      "attention", "columns"),
     (r"\.(gate_proj|up_proj|gate_up_proj|fc1|fc_in|c_fc|dense_h_to_4h|w1|w3)$", "mlp", "rows"),
+    (r"(shared_mlp\.input_linear|laurel\.linear_left)$", "mlp", "rows"),
     (r"\.(down_proj|fc2|fc_out|c_proj|dense_4h_to_h|w2)$", "mlp", "columns"),
+    (r"(shared_mlp\.output_linear|laurel\.linear_right)$", "mlp", "columns"),
     (r"attn|attention|mixer|mamba", "attention", "rows"),
 )  # fmt: skip
 _RULES = [(re.compile(pattern), part, split) for pattern, part, split in RULES]

@@ -64,14 +64,15 @@ def token_bytes(mixer: Mixer | None, dtype: CacheDtype = "16-bit", tp: int = 1) 
             return 0
 
 
-def state_bytes(mixer: Mixer | None, tp: int = 1) -> int:
+def state_bytes(mixer: Mixer | None, tp: int = 1, *, itemsize: int = 2) -> int:
     """Bytes that a recurrent layer keeps for a sequence.
 
-    As transformers 5.23 keeps them: the steps that a convolution sees, and the state in fp32.
+    As transformers 5.23 keeps them: the steps that a convolution sees in numbers of `itemsize`
+    bytes, and the state in fp32.
     """
     if not isinstance(mixer, Recurrent):
         return 0
-    return (2 * mixer.convolution * mixer.columns + 4 * mixer.state) // tp
+    return (itemsize * mixer.convolution * mixer.columns + 4 * mixer.state) // tp
 
 
 def full_token_bytes(

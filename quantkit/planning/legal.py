@@ -7,7 +7,7 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.format import Format, LinearFacts
 from quantkit.core.scheme import Scheme
-from quantkit.planning.architecture import Attention
+from quantkit.planning.architecture import Attention, Experts
 from quantkit.planning.parallel import Degrees, Kind, facts_of, rank_facts
 from quantkit.planning.weights import Build, PlannedModel
 
@@ -20,6 +20,12 @@ def require_legal(engine: Engine, model: PlannedModel, build: Build, degrees: De
     Raises:
         RefusedError: it does not; the legal degrees, and the nearest below, are named.
     """
+    if fault := expert_fault(model, degrees.expert):
+        raise RefusedError(
+            f"{engine.name} does not run {build.name} on {degrees.expert} expert-parallel ranks",
+            why=fault,
+            hint="--set ep=1",
+        )
     fault = degree_fault(engine, model, build, degrees)
     if fault is None:
         return
@@ -64,12 +70,23 @@ def build_fault(
 
 def degree_fault(engine: Engine, model: PlannedModel, build: Build, degrees: Degrees) -> str | None:
     """Why `engine` does not take a build at these degrees, as a sentence; None if it does."""
+    if fault := expert_fault(model, degrees.expert):
+        return fault
     if degrees.tensor == 1:
         return None
     if engine.name == "transformers":
         return "transformers deals whole layers to GPUs; try: --set pp=N"
     found = head_fault(model, degrees.tensor)
     return found or next(_slice_faults(engine, model, build, degrees), None)
+
+
+def expert_fault(model: PlannedModel, ranks: int) -> str | None:
+    """Why there are no experts for `ranks` ranks, or None."""
+    blocks = [layer.feed_forward for layer in model.architecture.layers]
+    fewest = min((block.count for block in blocks if isinstance(block, Experts)), default=0)
+    if ranks == 1 or ranks <= fewest:
+        return None
+    return f"{fewest} experts cannot be dealt to {ranks} ranks" if fewest else "it has no experts"
 
 
 def head_fault(model: PlannedModel, tensor: int) -> str | None:

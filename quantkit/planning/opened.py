@@ -3,16 +3,16 @@
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from quantkit.checkpoint.files import read_json
 from quantkit.checkpoint.header import TensorInfo
 from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
-from quantkit.checkpoint.source import hub_id
+from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.core.errors import InputError
-from quantkit.planning.config import read_architecture
+from quantkit.planning.config import is_identifier, read_architecture
 from quantkit.planning.headers import inventory_from_headers
+from quantkit.planning.inventory import Inventory
 from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.weights import PlannedModel, planned_model
 
@@ -25,12 +25,12 @@ def open_model(model: str) -> PlannedModel:
         RefusedError: a family whose memory is not known.
         HubError: gated, not found or offline.
     """
-    path = Path(model).expanduser()
+    path = local_path(model)
     with _no_collection():
-        if path.is_dir() and ((path / SINGLE).exists() or (path / INDEX).exists()):
+        if path and path.is_dir() and ((path / SINGLE).exists() or (path / INDEX).exists()):
             opened = open_checkpoint(path)
             return _planned(path.resolve().name, opened.config, opened.names)
-        if path.exists():
+        if path:
             config = read_json(path / CONFIG if path.is_dir() else path)
             if not isinstance(config, dict):
                 raise InputError(f"`{path}` is not a JSON object", hint="a model's config.json")
@@ -46,8 +46,7 @@ def _planned(
     name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
 ) -> PlannedModel:
     architecture = read_architecture(config)
-    block = config.get("quantization_config")
-    quantized = str(block.get("quant_method")) if isinstance(block, dict) else None
+    quantized = _quantized(config)
     if not tensors and quantized:
         raise InputError(
             f"`{name}` is quantized as {quantized}, and only its config is here",
@@ -55,11 +54,47 @@ def _planned(
             hint="the folder with its safetensors files, or its hub id",
         )
     inventory = (
-        inventory_from_headers(tensors, architecture)
+        _checked(inventory_from_headers(tensors, architecture))
         if tensors
         else inventory_from_config(config, architecture)
     )
     return planned_model(name, inventory, architecture, quantized)
+
+
+def _quantized(config: Mapping[str, Any]) -> str | None:
+    """The format that a config's block names, None where there is no block.
+
+    Raises:
+        InputError: it names none.
+    """
+    block = config.get("quantization_config")
+    if not isinstance(block, dict):
+        return None
+    method = block.get("quant_method")
+    if method is None and (block.get("load_in_8bit") or block.get("load_in_4bit")):
+        return "bitsandbytes"  # files from before it had a name; transformers reads them so
+    if not is_identifier(method):
+        said = "missing" if method is None else f"{method!r:.60}"
+        raise InputError(
+            f"config.json: quant_method is {said}", hint="gptq, awq, bitsandbytes, ..."
+        )
+    return str(method)
+
+
+def _checked(inventory: Inventory) -> Inventory:
+    """The inventory, where a scale of a whole vocabulary is not split by its rows: it has none.
+
+    Raises:
+        InputError: a weight has no rows or no columns.
+    """
+    tensors = []
+    for tensor in inventory.tensors:
+        weight = tensor.linear is not None or tensor.part == "embedding"
+        if 0 in tensor.shape and (weight or tensor.split == "vocabulary"):
+            raise InputError(f"`{tensor.name[:200]}` is empty", why=f"its shape is {tensor.shape}")
+        alone = tensor.split == "vocabulary" and not tensor.shape
+        tensors.append(tensor._replace(split="replicated") if alone else tensor)
+    return Inventory(tuple(tensors), inventory.origin)
 
 
 @contextmanager

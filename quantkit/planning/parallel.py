@@ -91,10 +91,16 @@ class Kind:
 
 
 def kinds_of(inventory: Inventory, architecture: Architecture) -> tuple[Kind, ...]:
-    """The tensors that an engine loads, those alike counted; not those of extra blocks (MTP)."""
+    """The tensors that an engine loads, those alike counted.
+
+    Neither those of extra blocks (MTP), nor a head that lies in the files beside the embedding to
+    which the config ties it.
+    """
     depth = len(architecture.layers)
     alike: dict[tuple[object, ...], list[PlannedTensor]] = {}
     for t in inventory.tensors:
+        if architecture.tied and t.part == "head" and t.split == "vocabulary" and len(t.shape) > 1:
+            continue
         key = (t.part, t.split, t.shape, t.dtype, t.layer, t.linear is None)
         alike.setdefault(key, []).append(t)
     transposed = architecture.model_type in TRANSPOSED
@@ -146,10 +152,9 @@ def rank_facts(kind: Kind, degrees: Degrees) -> LinearFacts:
 
 def rank_count(kind: Kind, degrees: Degrees) -> int:
     """How many of the kind's tensors one rank holds."""
-    if not _whole_experts(kind, degrees):
+    if kind.experts is None or degrees.expert == 1 or kind.tensor.split == "experts":
         return kind.count
-    assert kind.experts is not None
-    return kind.count * -(-kind.experts // degrees.expert) // kind.experts
+    return -(-kind.count * -(-kind.experts // degrees.expert) // kind.experts)
 
 
 def rank_elements(kind: Kind, degrees: Degrees, *, padded: bool = True) -> int:
@@ -157,6 +162,8 @@ def rank_elements(kind: Kind, degrees: Degrees, *, padded: bool = True) -> int:
     shape, size = kind.tensor.shape, math.prod(kind.tensor.shape)
     if kind.tensor.split == "vocabulary" and padded:
         size = -(-shape[0] // VOCABULARY_UNIT) * VOCABULARY_UNIT * (size // shape[0])
+    if kind.experts is not None and degrees.expert > 1 and kind.tensor.split == "experts":
+        return -(-size // kind.experts) * -(-kind.experts // degrees.expert)  # stacked ones
     return -(-size // _ranks(kind, degrees))
 
 
@@ -164,7 +171,7 @@ def _ranks(kind: Kind, degrees: Degrees) -> int:
     """Ranks over which a tensor is dealt; 1 where each has a copy."""
     split, shape = kind.tensor.split, kind.tensor.shape
     if _whole_experts(kind, degrees):
-        return degrees.expert if split == "experts" else 1
+        return 1
     if split == "replicated" or not shape or (split == "columns" and 1 in shape):
         return 1  # scales of whole channels: each rank of a linear dealt by inputs needs them all
     return _kv_shares(kind, degrees.tensor) if split == "kv_rows" else degrees.tensor

@@ -217,8 +217,8 @@ def _linear(
 
 
 def _listed(name: str, row: Mapping[str, Any], part: Part) -> PlannedTensor:
-    """A tensor that families.toml lists; a mixer's matrices are linears."""
+    """A tensor that families.toml lists; matrices of a mixer or an MLP are linears."""
     part, shape = row.get("part", part), row["shape"]
-    is_linear = part == "attention" and len(shape) == 2 and name.endswith(".weight")
+    is_linear = part in ("attention", "mlp") and len(shape) == 2 and name.endswith(".weight")
     linear = name.removesuffix(".weight") if is_linear else None
     return PlannedTensor(name, shape, "", part, None, row.get("split", "replicated"), linear)

@@ -74,6 +74,11 @@ class Asked:
         if (self.size is None) == (self.gpu is None):
             hint = "--size 5.5GB or --gpu 4090"
             raise InputError("either a size or a GPU is the budget", hint=hint)
+        if self.gpu is None and (self.context, self.sequences, self.tensor) != (None, 1, 1):
+            raise InputError(
+                "a size of files knows no context, batch or ranks",
+                hint="--gpu in place of --size, or --size alone",
+            )
         if self.size is not None:
             parse_size(self.size)
         if self.gpu is not None:
@@ -127,13 +132,28 @@ class RankSizes:
             return rank_elements(kind, degrees) * DTYPE_BYTES[kind.tensor.dtype]
         return quantized_bytes(Build("", format=self.format), kind, scheme, degrees)
 
+    def _known(self, name: str) -> str:
+        """The name by which planning knows a linear.
+
+        Raises:
+            RefusedError: it takes it for none, so that its bytes on a rank cannot be told.
+        """
+        known = self.names.get(name)
+        if known is None or known not in self._kinds:
+            raise RefusedError(
+                f"`{name}` is no linear that planning knows, so its bytes on a GPU cannot be told",
+                why=f"the linears of {self.room.model.architecture.model_type} have other names",
+                hint="--size with what the files may take, instead of --gpu",
+            )
+        return known
+
     def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
         """Bytes of a linear in a scheme."""
-        return self._of(self._kinds[self.names[linear.name]], scheme)
+        return self._of(self._kinds[self._known(linear.name)], scheme)
 
     def whole(self, schemes: Mapping[str, Scheme]) -> int:
         """Bytes of all weights, with these linears quantized."""
-        stored = {self.names[name]: scheme for name, scheme in schemes.items()}
+        stored = {self._known(name): scheme for name, scheme in schemes.items()}
         return self._rest + sum(
             self._of(kind, stored.get(tensor.linear or ""))
             for kind in self._dense

@@ -9,20 +9,17 @@ above what Python with torch holds by itself, which only the machine can tell.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
 from quantkit.core import registry
-from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.format import Format, LinearFacts
-from quantkit.core.plan import Check, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.planning.figure import Figure
 from quantkit.planning.inventory import Inventory, PlannedTensor
 from quantkit.planning.parallel import facts_of
-from quantkit.planning.weights import MODEL_DTYPES, PlannedModel
+from quantkit.planning.weights import MODEL_DTYPES, PlannedModel, recipe_plan
 from quantkit.planning.workspace import Task, statistics_bytes, workspace_bytes
 
 BATCH = 2048
@@ -132,7 +129,7 @@ def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run
         method=recipe.method,
         output=registry.load("formats", recipe.format, "FORMAT"),
         hidden=shape.hidden,
-        dtype=next(t.dtype for t in model.inventory.tensors if t.part == "embedding"),
+        dtype=_own_dtype(model),
         windows=spec.samples,
         length=min(spec.sequence_length, shape.context or spec.sequence_length),
         max_shard_size=max_shard_size,
@@ -140,6 +137,23 @@ def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run
     transposed = any(kind.transposed for kind in model.kinds)
     quantized = planned_linears(model.inventory, recipe, transposed=transposed)
     return plan_run(model.inventory, quantized, run)
+
+
+def _own_dtype(model: PlannedModel) -> str:
+    """The dtype of the embedding, which no format quantizes: what `quantize` takes for the model's.
+
+    Raises:
+        RefusedError: there is no embedding, or it is of a dtype that is not computed in.
+    """
+    dtype = next((t.dtype for t in model.inventory.tensors if t.part == "embedding"), None)
+    if dtype not in MODEL_DTYPES:
+        what = "has no embedding that planning knows" if dtype is None else f"is stored in {dtype}"
+        raise RefusedError(
+            f"`{model.name}` {what}",
+            why="what is computed in is the embedding's dtype",
+            hint="a model in bf16, fp16 or fp32",
+        )
+    return dtype
 
 
 def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Quantized:
@@ -151,19 +165,13 @@ def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = 
         InputError: an override matches nothing.
         RefusedError: format or a target engine of the recipe cannot hold it.
     """
-    output: Format = registry.load("formats", recipe.format, "FORMAT")
-    engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    checks: list[Check] = [
-        output.check,
-        *(partial(engine.refuses, output.name) for engine in engines),
-    ]
     named = {
         t.linear: t
         for t in inventory.tensors
         if t.linear and t.layer is not None and t.part in ("attention", "mlp", "experts")
     }
     linears = {name: facts_of(t, transposed=transposed) for name, t in named.items()}
-    plan = make_plan(recipe, list(linears.values()), checks)
+    _, plan = recipe_plan(recipe, list(linears.values()))
     return {named[name].name: (linears[name], scheme) for name, scheme in plan.schemes.items()}
 
 
@@ -213,6 +221,8 @@ def _embedding(inventory: Inventory, run: Run) -> Figure:
 def _copying(inventory: Inventory, quantized: Quantized) -> Figure:
     """What is not quantized goes from file to file, one tensor at a time."""
     copied = [t for t in inventory.tensors if t.name not in quantized]
+    if not copied:
+        return Figure("copying", 0, "every tensor is quantized")
     largest = max(copied, key=_elements)
     size = _elements(largest) * (2 if largest.dtype in ("BF16", "F16") else 4)
     return Figure("copying", size, f"`{largest.name}`, the largest tensor that is copied")

@@ -18,6 +18,8 @@ from quantkit.planning.parallel import Degrees
 
 GIB = 2**30
 MIB = 2**20
+COUNTED = ("block", "rows")
+"""Settings of which there is at least one."""
 ENGINES = ("vllm", "sglang", "transformers")
 
 
@@ -132,7 +134,8 @@ def _value(key: str, value: Any) -> Any:
             if 0 <= number <= 1:
                 return number
         elif str(value) == "0":
-            return 0
+            if key not in COUNTED:
+                return 0
         else:
             return parse_size(value)
     except ValueError:

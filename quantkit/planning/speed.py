@@ -4,12 +4,12 @@ No engine reaches them: real ones get 60 to 90 % of the memory bandwidth in deco
 of the arithmetic in prefill; small models are bound by launches instead.
 """
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 
 from quantkit.planning.architecture import Architecture, Attention, Experts, LatentAttention
-from quantkit.planning.inventory import Part
-from quantkit.planning.weights import PlannedModel
+from quantkit.planning.parallel import Degrees, Kind
+from quantkit.planning.weights import ONE, Build, PlannedModel, kind_bytes
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,27 @@ def touched_experts(experts: Experts, sequences: int) -> float:
     return experts.count * (1 - (1 - experts.active / experts.count) ** sequences)
 
 
-def read_bytes(parts: Mapping[Part, int], architecture: Architecture, sequences: int) -> int:
-    """Bytes of weights that a decoding step reads: no embedding rows, only experts in use."""
-    total = sum(parts.values())
-    if not architecture.tied:  # a tied one is read as the head
-        total -= parts.get("embedding", 0)
-    kinds = [x.feed_forward for x in architecture.layers if isinstance(x.feed_forward, Experts)]
+def read_bytes(model: PlannedModel, build: Build, sequences: int, degrees: Degrees = ONE) -> int:
+    """Bytes of weights that a decoding step reads: no tables of rows, only experts in use."""
+    total, experts = 0, 0
+    for kind in model.kinds:
+        size = kind_bytes(build, kind, degrees)
+        if kind.tensor.part == "experts":
+            experts += size
+        elif kind.tensor.part != "embedding" or _is_head(kind, model.architecture):
+            total += size
+    layers = model.architecture.layers
+    kinds = [x.feed_forward for x in layers if isinstance(x.feed_forward, Experts)]
     if kinds:
-        used = sum(touched_experts(experts, sequences) for experts in kinds)
-        share = used / sum(experts.count for experts in kinds)
-        total -= int(parts.get("experts", 0) * (1 - share))
-    return total
+        used = sum(touched_experts(each, sequences) for each in kinds)
+        experts = math.ceil(experts * used / sum(each.count for each in kinds))
+    return total + experts
+
+
+def _is_head(kind: Kind, architecture: Architecture) -> bool:
+    """Whether a table of embeddings is read whole, as the head; positions and Gemma 3n's never."""
+    table = kind.tensor.split == "vocabulary" and kind.tensor.shape[-1] == architecture.hidden
+    return architecture.tied and table
 
 
 def decode_bound(read: int, cache: int, sequences: int, bandwidth: float) -> Bound:

@@ -9,7 +9,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from quantkit.core.errors import QuantkitError
 
 KEPT = 100
 """Runs that are remembered, the last ones."""
+MOST = 10**24
+"""Above any number of operations, seconds or bytes; far below what no float can hold."""
 ALONE = 2.0
 """A single run may be this much off: its machine may have been busy, or idle."""
 FOLDER = "QUANTKIT_CACHE"
@@ -49,19 +51,34 @@ def machine_key() -> str:
 
 def remember(run: PastRun) -> None:
     """Add a finished run to the cache; a cache that cannot be written is none."""
-    path = _path()
     kept = [*recall(), run][-KEPT:]
-    with suppress(OSError, QuantkitError):
+    with suppress(OSError, RuntimeError, QuantkitError):  # RuntimeError: no home
+        path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps([asdict(each) for each in kept], indent=1).encode())
 
 
 def recall() -> list[PastRun]:
-    """All runs of the cache, of any machine; none where it cannot be read."""
+    """All runs of the cache, of any machine, but for entries that no run can have left."""
     try:
-        return [PastRun(**entry) for entry in read_json(_path())]
-    except (OSError, QuantkitError, TypeError):
+        entries = read_json(_path())
+    except (OSError, RuntimeError, QuantkitError):
         return []
+    found = map(_past_run, entries[-KEPT:] if isinstance(entries, list) else ())
+    return [run for run in found if run is not None]
+
+
+def _past_run(entry: object) -> PastRun | None:
+    """An entry of the cache as a run; None where a field is missing, or not what it should be."""
+    if not isinstance(entry, dict) or entry.keys() != {field.name for field in fields(PastRun)}:
+        return None
+    machine, method, operations, seconds, base = (entry[f.name] for f in fields(PastRun))
+    counts = all(type(n) is int and 0 < n < MOST for n in (operations, base))
+    timed = type(seconds) in (int, float) and 0 < seconds < MOST
+    named = isinstance(machine, str) and isinstance(method, str)
+    return (
+        PastRun(machine, method, operations, seconds, base) if counts and timed and named else None
+    )
 
 
 def seconds_range(

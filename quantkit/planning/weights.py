@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,8 +10,8 @@ from quantkit.checkpoint.header import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
-from quantkit.core.format import Format
-from quantkit.core.plan import make_plan
+from quantkit.core.format import STORED, Format, LinearFacts
+from quantkit.core.plan import Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.planning.architecture import Architecture
@@ -28,7 +28,8 @@ from quantkit.planning.parallel import (
 )
 
 ONE = Degrees()
-MODEL_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
+"""Dtypes of models as config files write them, by their names in safetensors."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,6 @@ def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
             why=f"its config.json has a quantization_config of {model.quantized}",
             hint="the original model, in bf16, fp16 or fp32",
         )
-    output: Format = registry.load("formats", recipe.format, "FORMAT")
-    engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    engine_checks = [partial(engine.refuses, output.name) for engine in engines]
     uniform = not recipe.overrides
     linears = [
         # where all become the same, so do fused ones, and one of each kind stands for all
@@ -102,10 +100,23 @@ def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
         for kind in model.kinds
         for t in (kind.linears[:1] if uniform else kind.linears)
     ]
-    plan = make_plan(recipe, linears, [output.check, *engine_checks])
+    output, plan = recipe_plan(recipe, linears)
     scheme = next(iter(plan.schemes.values()), None)
     label = f"{scheme.label()} ({recipe.name})" if scheme else recipe.name
     return Build(label, recipe, output, plan.schemes, uniform)
+
+
+def recipe_plan(recipe: Recipe, linears: Sequence[LinearFacts]) -> tuple[Format, Plan]:
+    """The format of a recipe, and what becomes of `linears` by the rules `quantize` goes by.
+
+    Raises:
+        InputError: an override matches nothing.
+        RefusedError: format or a target engine of the recipe cannot hold it.
+    """
+    output: Format = registry.load("formats", recipe.format, "FORMAT")
+    engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
+    engine_checks = [partial(engine.refuses, output.name) for engine in engines]
+    return output, make_plan(recipe, linears, [output.check, *engine_checks])
 
 
 def weigh(

@@ -17,8 +17,9 @@ class Hub:
     """What the server has and what it was asked for; tests change it while it runs.
 
     `files` maps repository to path to content. `requests` holds `METHOD path` lines.
-    `faults` maps a path to "cut" (connection closed half way) or "flip" (one bit wrong). `sent`
-    counts the bytes of each file that went out; without `ranges` a part cannot be asked for.
+    `faults` maps a path to "cut" (connection closed half way), "flip" (one bit wrong) or "size N"
+    (another size of the whole is told where a part is sent). `sent` counts the bytes of each file
+    that went out; without `ranges` a part cannot be asked for.
     """
 
     files: dict[str, dict[str, bytes]]
@@ -124,7 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted and self.hub.ranges:
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             begin, end = int(first), min(int(last or len(content)), len(content) - 1)
-            headers["Content-Range"] = f"bytes {begin}-{end}/{len(content)}"
+            fault = self.hub.faults.get(path, "")
+            size = fault[5:] if fault.startswith("size ") else len(content)
+            headers["Content-Range"] = f"bytes {begin}-{end}/{size}"
             status, content = 206, content[begin : end + 1]
         if self.command == "GET":
             self.hub.sent[path] = self.hub.sent.get(path, 0) + len(content)

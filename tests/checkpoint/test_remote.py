@@ -161,5 +161,75 @@ def test_what_goes_wrong_is_told(
     assert message in found[1]
 
 
+def sharded(tiny_checkpoint: Callable[..., Path]) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files of a model in three shards, and its index."""
+    files = content_of(tiny_checkpoint(shards=3))
+    return files, json.loads(files["model.safetensors.index.json"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [("gone", "is incomplete"), ("nobody", "no shard has it"), ("twice", "both in")],
+)
+def test_shards_that_do_not_belong_together_are_refused(
+    wrong: str,
+    message: str,
+    tiny_checkpoint: Callable[..., Path],
+    serve: Callable[..., Any],
+    ask: Callable[..., list[Any]],
+) -> None:
+    files, index = sharded(tiny_checkpoint)
+    first, second, *_ = sorted(name for name in files if name.endswith(".safetensors"))
+    if wrong == "gone":
+        del files[second]
+    elif wrong == "nobody":
+        index["weight_map"]["nobody.has.weight"] = first
+        files["model.safetensors.index.json"] = json.dumps(index).encode()
+    else:
+        files[second] = files[first]
+    found = ask(serve({REPO: files}).url)
+    assert found[0] == 6, found
+    assert message in found[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "faults", "message"),
+    [
+        (b"abc", {}, "not a sound"),
+        (b"abc", {"model.safetensors": "size 5000000"}, "cut off"),
+        (b"a" * 99, {"model.safetensors": "size -5"}, "does not say how large"),
+        (b"a" * 99, {"model.safetensors": "size *"}, "does not say how large"),
+    ],
+)
+def test_weights_of_which_nothing_can_be_known_are_no_missing_weights(
+    body: bytes,
+    faults: dict[str, str],
+    message: str,
+    serve: Callable[..., Any],
+    ask: Callable[..., list[Any]],
+) -> None:
+    hub = serve({REPO: {"config.json": b"{}", "model.safetensors": body}}, faults=faults)
+    found = ask(hub.url)
+    assert found[0] == 6, found
+    assert message in found[1]
+
+
+def test_all_files_are_of_the_commit_that_the_config_is_of(
+    tiny_checkpoint: Callable[..., Path], serve: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    hub = serve({REPO: sharded(tiny_checkpoint)[0]})
+    ask(hub.url)
+    resolved = [line.split("/resolve/")[1] for line in hub.requests if "/resolve/" in line]
+    moving = {name.split("/")[1] for name in resolved if name.startswith("main/")}
+    assert moving == {"config.json"}
+    assert any(name.endswith(".safetensors") for name in resolved)
+
+
 def test_an_unknown_model_is_told(serve: Callable[..., Any], ask: Callable[..., list[Any]]) -> None:
     assert ask(serve({}).url, "org/nothing")[0] == 7
+
+
+def test_a_hub_that_cannot_be_reached_is_no_missing_config(ask: Callable[..., list[Any]]) -> None:
+    found = ask("http://127.0.0.1:9")
+    assert found[0] == 7
+    assert "cannot be reached" in found[1]

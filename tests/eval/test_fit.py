@@ -142,6 +142,12 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
     planned = api.plan(str(tmp_path / "out"), gpu=gpu, context=256, batch=2).outlooks[0]
     assert planned.bytes == found.bytes
     assert planned.fits
+    small = f"{memory - round(ample.bytes / 1.8)}B@1GB/s"  # half of it is embedding and head
+    with pytest.raises(RefusedError) as caught:
+        fitted(tmp_path / "no", None, folder, gpu=small, context=256, batch=2, bits=[8])
+    assert "do not hold" in str(caught.value)
+    assert "--gpu" in caught.value.hint
+    assert "--size" not in caught.value.hint
 
 
 def test_a_uniform_recipe_that_is_as_good_is_shipped(

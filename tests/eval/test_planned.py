@@ -12,6 +12,8 @@ from quantkit.eval.results import Memory
 from quantkit.eval.speed.measure import Cell, Run
 from quantkit.eval.speed.runtime import load_runtime
 from quantkit.model.open import open_model
+from quantkit.planning.activations import activation_peak
+from quantkit.planning.config import read_architecture
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "falcon"])
@@ -39,3 +41,27 @@ def test_twice_the_width_of_a_number_is_twice_the_cache(
 def test_a_family_that_cannot_be_planned_has_no_plan() -> None:
     config = SimpleNamespace(to_dict=lambda: {"model_type": "unheard_of"})
     assert planned_memory(config, torch.float32, 1) == Memory()
+
+
+def test_a_recurrent_state_is_of_no_token_and_in_fp32_whatever_the_model() -> None:
+    """Mamba: of 16 x 256 states and 4 x 256 convolved steps a layer only the steps get wider."""
+    described = {
+        "model_type": "mamba",
+        "hidden_size": 128,
+        "num_hidden_layers": 3,
+        "vocab_size": 96,
+        "state_size": 16,
+        "conv_kernel": 4,
+        "expand": 2,
+        "intermediate_size": 256,
+        "time_step_rank": 8,
+    }
+    config = SimpleNamespace(to_dict=lambda: described)
+    architecture = read_architecture(described)
+    for dtype in (torch.float32, torch.bfloat16):
+        memory = planned_memory(config, dtype, 10**6)
+        passing = activation_peak(architecture, TOKENS, 1).bytes * dtype.itemsize // 2
+        assert memory.kv_bytes_per_token == 0
+        assert memory.planned_bytes is not None
+        state = memory.planned_bytes - 10**6 - passing
+        assert state == 3 * 256 * (4 * 16 + dtype.itemsize * 4)

@@ -1,5 +1,6 @@
 """Architectures from configs: layer kinds, what is refused, and what no config may do."""
 
+import time
 from typing import Any
 
 import pytest
@@ -153,6 +154,13 @@ def test_a_width_for_each_layer() -> None:
         ({"num_experts": 8}, "num_experts_per_tok"),
         ({"num_experts": 1 << 30, "num_experts_per_tok": 1}, "experts"),
         ({"num_experts": 8, "num_experts_per_tok": 2, "moe_layers": "all"}, "moe_layers"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok"),
+        ({"num_experts": 8, "num_experts_per_tok": 1 << 40}, "num_experts_per_tok"),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "moe_layers": [0] * 999}, "moe_layers"),
+        ({"num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [0] * 999}, "mlp_only"),
+        ({"model_type": "llama\nTotal: 0"}, "model_type"),
+        ({"model_type": "a" * 61}, "model_type"),
+        ({"model_type": ""}, "model_type"),
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, Any], named: str) -> None:
@@ -164,7 +172,7 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], named: str) -> None:
     ("config", "named"),
     [
         ({"model_type": "t5", "d_model": 512, "num_heads": 8}, "num_hidden_layers"),
-        ({"model_type": "x" * 10_000}, "hidden_size"),
+        ({"model_type": "x" * 60}, "hidden_size"),
         (LLAMA | {"layer_types": ["retention"] * 6}, "retention"),
         (LLAMA | {"layer_types": ["linear_attention"] * 6}, "linear_attention"),
     ],
@@ -199,3 +207,15 @@ def test_no_value_breaks_the_reader(field: str, value: Any) -> None:
     except QuantkitError:
         return
     assert parameter_count(inventory) > 0
+
+
+def test_long_lists_are_read_once() -> None:
+    """4,096 layers that name each other took 4,096 readings of 4,096 entries."""
+    depth = 4096
+    config = LLAMA | {"num_hidden_layers": depth, "num_experts": 8, "num_experts_per_tok": 2}
+    begin = time.process_time()
+    for name in ("moe_layers", "mlp_only_layers"):
+        layers = read_architecture(config | {name: list(range(1, depth))}).layers
+        sparse = [isinstance(layer.feed_forward, Experts) for layer in layers]
+        assert sum(sparse) == (depth - 1 if name == "moe_layers" else 1)
+    assert time.process_time() - begin < 0.5

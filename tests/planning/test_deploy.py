@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.activations import activation_peak
 from quantkit.planning.config import read_architecture
-from quantkit.planning.deploy import Deployment, Load, Place, capacity, deploy, largest
+from quantkit.planning.deploy import Deployment, Load, Place, asked_load, capacity, deploy, largest
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.kv import cache_bytes
 from quantkit.planning.paging import paged_cache
@@ -187,6 +188,26 @@ def test_an_8_bit_cache_takes_half(planned: Planned) -> None:
     )
     assert sixteen.cache.bytes == 2 * eight.cache.bytes
     assert eight.tokens - 2 * sixteen.tokens in (0, 16)
+
+
+@pytest.mark.parametrize(
+    ("context", "sequences", "kv", "error"),
+    [
+        (8193, 1, 16, RefusedError),
+        (0, 1, 16, InputError),
+        (2**40, 1, 16, InputError),
+        (None, 0, 16, InputError),
+        (None, 10**20, 16, InputError),
+        (None, 1, 4, InputError),
+    ],
+)
+def test_loads_that_nothing_serves_are_refused(
+    planned: Planned, context: int | None, sequences: int, kv: Any, error: type[Exception]
+) -> None:
+    architecture = planned("Llama-3-8B", max_position_embeddings=8192).architecture
+    assert asked_load(architecture, 8192, 1, 8) == Load(8192, 1, "fp8")
+    with pytest.raises(error):
+        asked_load(architecture, context, sequences, kv)
 
 
 def test_largest_is_found_by_halving() -> None:

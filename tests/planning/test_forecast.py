@@ -1,15 +1,17 @@
 """What is told of a model: builds in order, the one to take, and hints that hold."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from quantkit.core.errors import RefusedError
 from quantkit.planning.deploy import Load, Place
-from quantkit.planning.forecast import Forecast, forecast, more_ranks
+from quantkit.planning.forecast import Forecast, forecast, more_ranks, schooled
 from quantkit.planning.hardware import find_gpu
 from quantkit.planning.parallel import Degrees
 from quantkit.planning.serving import settings_of
+from quantkit.planning.train import Training
 from quantkit.planning.weights import PlannedModel, stored_build
 from quantkit.recipes.loader import load_recipe
 
@@ -84,6 +86,30 @@ def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, load: Lo
         assert again.fits, hint
 
 
+def test_ranks_that_are_proposed_are_tried_with_their_own_reserve(planned: Planned) -> None:
+    """SGLang sets aside more on 4 ranks; what the caller stated stays as it is."""
+    model, load = planned("Llama-3-8B"), Load(8192, 48)
+    found = asked(model, "4090", load, "sglang")
+    (hint,) = [hint for hint in found.hints if hint.startswith("--tp ")]
+    tensor = int(hint.removeprefix("--tp "))
+    for ranks in (2, 4, 8):
+        again = forecast(model, RECIPES, place("4090", "sglang", tensor=ranks), load).chosen
+        assert again is not None
+        assert again.fits == (ranks >= tensor)
+    assert place("4090", "sglang").at(Degrees(4)) == place("4090", "sglang", tensor=4)
+    card = find_gpu("4090")
+    stated = Place(card, "sglang", settings_of("sglang", card, Degrees(), chunk=1024))
+    wide = stated.at(Degrees(4)).settings
+    assert (wide.chunk, wide.rows) == (1024, settings_of("sglang", card, Degrees(4)).rows)
+
+
+def test_experts_are_not_dealt_where_there_are_none(planned: Planned) -> None:
+    with pytest.raises(RefusedError, match="no experts"):
+        forecast(planned("Llama-3-8B"), RECIPES, place("4090", expert=8), Load(8192))
+    with pytest.raises(RefusedError, match="8 experts cannot"):
+        forecast(planned("Mixtral-8x7B"), RECIPES, place("h100", expert=16), Load(8192))
+
+
 def test_what_fits_needs_no_hint_and_no_offload(planned: Planned) -> None:
     found = asked(planned("Llama-3-8B"), "h100", Load(8192))
     assert found.hints == ()
@@ -123,6 +149,18 @@ def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
     assert (unknown.outlooks[0].decode, unknown.outlooks[0].prefill) == (None, None)
 
 
+def test_what_is_quantized_already_has_no_bound_of_a_prompt_and_is_not_trained(
+    planned: Planned,
+) -> None:
+    model = replace(planned("Llama-3-8B"), quantized="gptq")
+    (outlook,) = forecast(model, (), place("4090"), Load(8192)).outlooks
+    assert outlook.prefill is None
+    with pytest.raises(RefusedError, match="quantized already"):
+        schooled(model, Training(), None, Load(2048))
+    again = forecast(model, RECIPES[1:2], place("4090"), Load(8192), asked=True)
+    assert "quantized already" in (again.refused or "")
+
+
 def test_the_run_that_makes_the_build_is_told(planned: Planned) -> None:
     model = planned("Llama-3-8B")
     found = asked(model, "3060", Load(4096))
@@ -135,4 +173,8 @@ def test_the_run_that_makes_the_build_is_told(planned: Planned) -> None:
 
 def test_no_run_is_told_of_experts_which_cannot_be_quantized(planned: Planned) -> None:
     model, recipe = planned("DeepSeek-V3"), RECIPES[1:2]
-    assert forecast(model, recipe, place("h200", tensor=8), Load(4096), asked=True).run is None
+    found = forecast(model, recipe, place("h200", tensor=8), Load(4096), asked=True)
+    assert found.run is None
+    assert "merges its experts" in (found.refusal or "")
+    assert found.refused == found.refusal
+    assert forecast(model, recipe, place("h200", tensor=8), Load(4096)).refused is None

@@ -4,6 +4,7 @@ from collections import Counter
 from math import prod
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -59,6 +60,38 @@ def test_linears_name_those_they_are_fused_with() -> None:
     assert [tensor.linear for tensor in tensors] == [block + name for name in names]
     assert {tensor.fused for tensor in tensors[:3]} == {tuple(block + name for name in names[:3])}
     assert tensors[3].fused == ()  # no gate beside it
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "role"),
+    [
+        ("language_model.lm_head", (128, 64), ("head", "vocabulary", True)),
+        ("output", (128, 64), ("head", "vocabulary", True)),
+        ("transformer.blocks.0.norm_attn_norm.attn.Wqkv", (96, 64), ("attention", "rows", True)),
+        ("transformer.blocks.0.norm_attn_norm.norm_1", (64,), ("norm", "replicated", False)),
+        ("transformer.blocks.0.ffn.experts.mlp.w1", (384, 64), ("experts", "experts", True)),
+        ("model.layers.0.attention.wo", (64, 64), ("attention", "columns", True)),
+        ("model.layers.0.attention.wqkv", (96, 64), ("attention", "rows", True)),
+        ("model.layers.0.laurel.linear_left", (6, 64), ("mlp", "rows", True)),
+        ("model.layers.0.laurel.linear_right", (64, 6), ("mlp", "columns", True)),
+        ("model.layers.0.laurel.post_laurel_norm", (64,), ("norm", "replicated", False)),
+        ("model.layers.0.shared_mlp.input_linear", (96, 64), ("mlp", "rows", True)),
+        ("model.layers.0.shared_mlp.output_linear", (64, 48), ("mlp", "columns", True)),
+        (
+            "model.layers.0.block_sparse_moe.input_linear",
+            (4, 96, 64),
+            ("experts", "experts", False),
+        ),
+        ("model.layers.0.self_attn.q_norm", (16,), ("norm", "replicated", False)),
+        ("model.layers.0.input_layernorm", (64,), ("norm", "replicated", False)),
+    ],
+)
+def test_names_of_less_common_families(
+    name: str, shape: tuple[int, ...], role: tuple[str, str, bool]
+) -> None:
+    stored = headers(**{f"{name}.weight": ("BF16", shape)})
+    (tensor,) = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
+    assert (tensor.part, tensor.split, tensor.linear is not None) == role
 
 
 def test_blocks_beyond_those_of_the_config_are_kept_apart() -> None:

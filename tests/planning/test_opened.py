@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.opened import open_model
-from quantkit.planning.weights import recipe_build, stored_build, weigh
+from quantkit.planning.parallel import Degrees
+from quantkit.planning.run import plan_recipe
+from quantkit.planning.weights import PlannedModel, recipe_build, stored_build, weigh
 from quantkit.recipes.loader import build_recipe
 
 
@@ -66,6 +70,91 @@ def test_what_is_no_config_is_refused(tmp_path: Path, content: str, match: str) 
         open_model(str(tmp_path))
 
 
-def test_neither_folder_nor_hub_id() -> None:
-    with pytest.raises(InputError, match="neither a folder nor a hub id"):
-        open_model("no such thing")
+@pytest.mark.parametrize("name", ["no such thing", "", "~nouser/x", "x" * 5000, "a\0b"])
+def test_neither_folder_nor_hub_id(name: str) -> None:
+    if name == "~nouser/x":
+        assert not Path("~nouser").exists()
+    with pytest.raises(InputError, match="neither a folder nor a hub id") as caught:
+        open_model(name)
+    assert len(str(caught.value)) < 1000
+
+
+SIZES = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "vocab_size": 64,
+}
+LINEARS: dict[str, tuple[int, ...]] = {
+    f"model.layers.0.mlp.{name}_proj.weight": (256, 256) for name in ("gate", "up", "down")
+}
+
+
+def open_tensors(
+    folder: Path,
+    shapes: dict[str, tuple[int, ...]],
+    dtype: torch.dtype = torch.bfloat16,
+    **more: Any,
+) -> PlannedModel:
+    """The model of a folder with tensors of these shapes."""
+    save_file(
+        {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()},
+        folder / "model.safetensors",
+    )
+    (folder / "config.json").write_text(json.dumps(SIZES | more))
+    return open_model(str(folder))
+
+
+@pytest.mark.parametrize("name", ["model.embed_tokens.weight", *LINEARS])
+def test_an_empty_weight_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="is empty"):
+        open_tensors(tmp_path, LINEARS | {name: (0, 256)})
+
+
+def test_a_scale_of_a_whole_head_is_held_by_every_rank(tmp_path: Path) -> None:
+    shapes = {"model.embed_tokens.weight": (64, 256), "lm_head.weight": (64, 256)}
+    model = open_tensors(tmp_path, LINEARS | shapes | {"lm_head.weight_scale": ()})
+    bare = sum(weigh(model, stored_build(model)).values())
+    assert bare == 2 * (3 * 256 * 256 + 2 * 64 * 256) + 2
+    halves = sum(weigh(model, stored_build(model), Degrees(2)).values())
+    assert halves == 3 * 256 * 256 + 2 * 64 * 256 + 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "match"),
+    [
+        (LINEARS, torch.bfloat16, "no embedding"),
+        (LINEARS | {"model.embed_tokens.weight": (64, 256)}, torch.float64, "stored in F64"),
+    ],
+)
+def test_a_run_needs_an_embedding_in_a_dtype_that_is_computed_in(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], dtype: torch.dtype, match: str
+) -> None:
+    model = open_tensors(tmp_path, shapes, dtype)
+    with pytest.raises(RefusedError, match=match):
+        plan_recipe(model, build_recipe("gptq"), 10**9)
+
+
+@pytest.mark.parametrize(
+    ("block", "named"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "awq"),
+        ({"load_in_4bit": True}, "bitsandbytes"),
+        ({}, None),
+        ({"quant_method": "a" * 100_000}, None),
+        ({"quant_method": "awq\nfits"}, None),
+        ({"quant_method": 4}, None),
+    ],
+)
+def test_the_format_of_a_quantized_model_is_a_word(
+    tmp_path: Path, block: dict[str, Any], named: str | None
+) -> None:
+    if named is not None:
+        model = open_tensors(tmp_path, LINEARS, quantization_config=block)
+        assert stored_build(model).name == named
+        return
+    with pytest.raises(InputError, match="quant_method is") as caught:
+        open_tensors(tmp_path, LINEARS, quantization_config=block)
+    assert len(str(caught.value)) < 300

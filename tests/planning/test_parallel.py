@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quantkit.checkpoint.header import TensorInfo
 from quantkit.core.errors import InputError
+from quantkit.planning.headers import inventory_from_headers
+from quantkit.planning.inventory import Inventory
 from quantkit.planning.parallel import Degrees, stages_of
-from quantkit.planning.weights import PlannedModel, recipe_build, stored_build, weigh
+from quantkit.planning.weights import PlannedModel, planned_model, recipe_build, stored_build, weigh
 from quantkit.recipes.loader import build_recipe
 
 Planned = Callable[..., PlannedModel]
@@ -79,6 +82,38 @@ def test_experts_go_whole_to_ranks(planned: Planned) -> None:
     assert spread["experts"] == whole["experts"] // 8
     assert {**spread, "experts": 0} == {**whole, "experts": 0}
     assert weigh(model, build, Degrees(8, 1, 8))["experts"] == spread["experts"]
+
+
+def test_stacked_experts_go_whole_to_ranks(planned: Planned) -> None:
+    """gpt-oss: 32 experts of a layer are one tensor of codes and one of scales."""
+    whole = planned("gpt-oss-20b")
+    shapes = {"gate_up_proj": (32, 5760, 90), "down_proj": (32, 2880, 90)}
+    stored = {}
+    for layer in range(24):
+        for name, (experts, rows, blocks) in shapes.items():
+            module = f"model.layers.{layer}.mlp.experts.{name}"
+            for suffix, shape in (
+                ("_blocks", (experts, rows, blocks, 16)),
+                ("_scales", (experts, rows, blocks)),
+            ):
+                stored[module + suffix] = TensorInfo("U8", shape, "model.safetensors", 0, 0)
+    inventory = inventory_from_headers(stored, whole.architecture)
+    model = planned_model("gpt-oss", inventory, whole.architecture, "mxfp4")
+    size = 24 * 32 * 90 * 17 * (5760 + 2880)
+    build = stored_build(model)
+    assert weigh(model, build) == {"experts": size}
+    for expert, held in ((2, 16), (5, 7), (8, 4), (32, 1)):
+        for tensor in (1, 8):
+            assert weigh(model, build, Degrees(tensor, 1, expert))["experts"] == size * held // 32
+
+
+def test_a_tied_head_in_the_files_is_loaded_once(planned: Planned) -> None:
+    model = planned("SmolLM2-135M")
+    table = next(t for t in model.inventory.tensors if t.part == "embedding")
+    head = table._replace(name="lm_head.weight", part="head", linear="lm_head")
+    both = Inventory((*model.inventory.tensors, head), "safetensors headers")
+    again = planned_model("with a head", both, model.architecture)
+    assert weigh(again, stored_build(again)) == weigh(model, stored_build(model))
 
 
 def test_stages_hold_their_blocks_and_both_ends_a_tied_embedding(planned: Planned) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantkit.core import registry
-from quantkit.core.errors import RefusedError
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.compressed_tensors import FORMAT
 from quantkit.planning.deploy import Load, Place, deploy
@@ -18,7 +19,7 @@ from quantkit.planning.hardware import find_gpu
 from quantkit.planning.legal import linear_check
 from quantkit.planning.opened import open_model
 from quantkit.planning.parallel import Degrees, facts_of
-from quantkit.planning.room import RankSizes, Room, weight_room
+from quantkit.planning.room import Asked, RankSizes, Room, weight_room
 from quantkit.planning.serving import settings_of
 from quantkit.planning.weights import Build
 
@@ -59,6 +60,25 @@ def test_no_room_beside_the_cache_is_refused(tiny_checkpoint: Callable[..., Path
     place = Place(card, "vllm", settings)
     with pytest.raises(RefusedError, match="no room for weights"):
         weight_room(open_model(str(tiny_checkpoint())), place, Load(512, 2))
+
+
+def test_a_linear_that_planning_does_not_know_is_refused(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    sizes = RankSizes(room_of(tiny_checkpoint("llama")), FORMAT, {"layers.0.new": "layers.0.new"})
+    for name in ("layers.0.new", "layers.0.newer"):
+        with pytest.raises(RefusedError, match="new"):
+            sizes.linear(LinearFacts(name, 64, 64), SCHEMES[0])
+        with pytest.raises(RefusedError, match="new"):
+            sizes.whole({name: Scheme("int", 4, 32)})
+
+
+def test_a_size_of_files_has_no_load() -> None:
+    alone = Asked("vllm", size="5GB")
+    assert alone.checked() == alone
+    for load in ({"context": 512}, {"sequences": 2}, {"tensor": 2}):
+        with pytest.raises(InputError, match="no context"):
+            Asked("vllm", size="5GB", **load).checked()  # type: ignore[arg-type]  # one of them
 
 
 def test_rules_are_those_of_the_ranks_slice(tiny_checkpoint: Callable[..., Path]) -> None:

@@ -79,3 +79,10 @@ def test_every_engine_states_every_overhead() -> None:
         settings = settings_of(engine, find_gpu("4090"), Degrees(2, 2, 4))
         figures = settings.overheads(PEAK, Degrees(2, 2, 4))
         assert all(figure.bytes > 0 and figure.rule for figure in figures)
+
+
+@pytest.mark.parametrize("key", ["block", "rows"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_there_is_at_least_one(engine: str, key: str) -> None:
+    with pytest.raises(InputError, match=f"{key} is `0`"):
+        settings_of(engine, find_gpu("4090"), Degrees(), **{key: "0"})

@@ -1,8 +1,12 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.planning.config import read_architecture
 from quantkit.planning.hardware import find_gpu
+from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.speed import (
     decode_bound,
     prefill_bound,
@@ -10,7 +14,7 @@ from quantkit.planning.speed import (
     read_bytes,
     touched_experts,
 )
-from quantkit.planning.weights import PlannedModel, stored_build, weigh
+from quantkit.planning.weights import PlannedModel, planned_model, stored_build, weigh
 
 Planned = Callable[..., PlannedModel]
 W4_8B, W4_70B = 5_700_595_200, 39_500_407_552
@@ -45,8 +49,23 @@ def test_a_batch_shares_the_weights_and_not_the_cache() -> None:
 def test_embedding_rows_are_not_read_unless_they_are_the_head(planned: Planned) -> None:
     for name, less in (("Llama-3-8B", 128_256 * 4096 * 2), ("SmolLM2-135M", 0)):
         model = planned(name)
-        parts = weigh(model, stored_build(model))
-        assert read_bytes(parts, model.architecture, 1) == sum(parts.values()) - less
+        build = stored_build(model)
+        assert read_bytes(model, build, 1) == sum(weigh(model, build).values()) - less
+
+
+def test_tables_of_rows_beside_a_tied_embedding_are_not_read(
+    small: Callable[[str], Any],
+) -> None:
+    """Gemma 3n's embedding of each layer: 96 rows of 10 blocks * 12."""
+    config = small("gemma3n").to_dict()
+    architecture = read_architecture(config)
+    assert architecture.tied
+    model = planned_model("3n", inventory_from_config(config, architecture), architecture)
+    build = stored_build(model)
+    (table,) = [t for t in model.inventory.tensors if "per_layer.weight" in t.name]
+    assert table.shape == (96, 120)
+    size = 96 * 120 * DTYPE_BYTES[table.dtype]
+    assert read_bytes(model, build, 1) == sum(weigh(model, build).values()) - size
 
 
 def test_a_batch_touches_more_experts(planned: Planned) -> None:
@@ -55,7 +74,7 @@ def test_a_batch_touches_more_experts(planned: Planned) -> None:
     assert touched_experts(experts, 1) == pytest.approx(8)  # type: ignore[arg-type]  # it has some
     assert touched_experts(experts, 1000) == pytest.approx(128)  # type: ignore[arg-type]
     parts = weigh(model, stored_build(model))
-    one = read_bytes(parts, model.architecture, 1)
+    one = read_bytes(model, stored_build(model), 1)
     rest = sum(parts.values()) - parts["experts"] - parts["embedding"]
     assert one == pytest.approx(rest + parts["experts"] / 16)
 

@@ -1,7 +1,7 @@
 """Times are known from runs that finished, or not at all."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,41 @@ def test_a_cache_that_cannot_be_read_is_none(cache: Path, text: str) -> None:
     assert recall() == []
     remember(RUN)
     assert recall() == [RUN]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"operations": 0},
+        {"operations": 10**400},
+        {"operations": "1"},
+        {"operations": True},
+        {"seconds": -1.0},
+        {"seconds": None},
+        {"seconds": 0},
+        {"base_rss_bytes": 0},
+        {"base_rss_bytes": 0.5},
+        {"machine": 7},
+        {"method": None},
+        {"more": 1},
+    ],
+)
+def test_what_no_run_can_have_left_is_passed_over(cache: Path, wrong: dict[str, object]) -> None:
+    cache.parent.mkdir()
+    cache.write_text(json.dumps([asdict(RUN) | wrong, asdict(RUN), 7]))
+    assert recall() == [RUN]
+    assert seconds_range(RUN.operations, "gptq", recall()) == (10.0, 40.0)
+    assert base_bytes(recall()) == RUN.base_rss_bytes
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("QUANTKIT_CACHE")
+    monkeypatch.setattr(Path, "home", no_home)
+    remember(RUN)
+    assert recall() == []
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 import struct
 from collections.abc import Callable
@@ -121,6 +122,15 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
         (("--gpu", "4090", "--kv", "4"), 2, "--kv 16"),
         (("--gpu", "4090", "--set", "pp=two"), 2, "pp=2"),
         (("--gpu", "4090", "--batch", "0"), 2, "--help"),
+        (("--gpu", "4090", "--batch", "9" * 20), 2, "--batch 1"),
+        (("--gpu", "4090", "--context", "1M"), 4, "--context 131072"),
+        (("--gpu", "4090", "--set", "ep=8"), 4, "ep=1"),
+        (("--gpus", "4"), 2, "--train"),
+        (("--zero", "3"), 2, "--train"),
+        (("--set", "rank=8"), 2, "--train"),
+        (("--train", "full", "--tp", "2"), 2, "without --tp"),
+        (("--train", "full", "--kv", "8"), 2, "--kv"),
+        (("--train", "full", "--bits", "4"), 2, "--bits"),
         (
             (
                 "--gpu",
@@ -174,10 +184,46 @@ def test_a_training_run_that_does_not_fit_says_what_takes_less(quantkit: Call, l
     assert code == 0
     assert "does not fit" in out
     assert "  RAM  " in out
-    assert "try: --checkpointing full" in out
+    (hint,) = [line.removeprefix("try: ") for line in out.splitlines() if "try: " in line]
+    again = [*ways, *hint.split()]  # the last of each option counts
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090", "--train", "full", *again, "--json")
+    assert json.loads(out)["training"]["fits"]
+    _, out, _ = quantkit("plan", llama, "--gpu", "4090", "--train", "full", *ways, "--json")
+    assert json.loads(out)["try"] == [hint]
     assert quantkit("plan", llama, "--train", "full", "--fail-over", "80GB")[0] == 3
     assert quantkit("plan", llama, "--train", "full", "--zero", "4")[0] == 2
     assert quantkit("plan", llama, "--train", "full", "--offload", "nvme")[0] == 4
+
+
+def test_the_next_command_makes_the_build_that_was_planned(quantkit: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "a model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA_8B))
+    flags = ["--bits", "8", "--set", "scheme.group_size=64"]
+    _, out, _ = quantkit("plan", str(folder), "--gpu", "4090", *flags)
+    command = shlex.split(out.splitlines()[-1].removeprefix("next: "))
+    assert command[:5] == ["quantkit", "quantize", str(folder), "-o", "OUT"]
+    assert command[5:] == ["--recipe", "gptq", "--bits", "8", "--group-size", "64"]
+
+
+def test_a_build_that_was_asked_for_and_is_refused_ends_in_4(quantkit: Call, llama: str) -> None:
+    wrong = ("--bits", "4", "--set", "scheme.group_size=96")
+    code, out, error = quantkit("plan", llama, *wrong, "--fail-over", "1")
+    assert (code, "group size 96" in out, "group size 96" in error) == (4, True, True)
+    assert quantkit("plan", llama, "--gpu", "4090", "--recipe", "nf4-double")[0] == 4
+    known = Path(__file__).parents[2] / "planning" / "known_models.json"
+    (config,) = [m["config"] for m in json.loads(known.read_text()) if m["name"] == "Mixtral-8x7B"]
+    Path(llama).write_text(json.dumps(config))
+    code, out, _ = quantkit("plan", llama, "--gpu", "h100", "--bits", "4")
+    assert (code, "next: " in out) == (4, False)
+    assert "merges its experts" in out
+
+
+def test_a_bar_of_any_load_is_as_long(quantkit: Call, llama: str) -> None:
+    _, out, _ = quantkit("plan", llama, "--gpu", "1GB", "--batch", "65536", "--context", "128k")
+    (drawn,) = [line for line in out.splitlines() if line.startswith("[")]
+    assert len(drawn) == 64
+    assert "offloaded" not in out  # which vLLM does not do
 
 
 def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> None:
@@ -235,7 +281,8 @@ def sparse_checkpoint(folder: Path, layers: int, experts: int, shards: int) -> i
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     known = Path(__file__).parents[2] / "planning" / "known_models.json"
     (config,) = [m["config"] for m in json.loads(known.read_text()) if m["name"] == "DeepSeek-V3"]
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
+    config |= {"num_hidden_layers": layers, "max_position_embeddings": 163840}
+    (folder / "config.json").write_text(json.dumps(config))
     return len(shapes)
 
 

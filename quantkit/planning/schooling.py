@@ -1,0 +1,101 @@
+"""Whether a training run fits a GPU, and what would let it; each hint is tried."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quantkit.core.errors import RefusedError
+from quantkit.planning.figure import Figure
+from quantkit.planning.hardware import Gpu
+from quantkit.planning.parallel import Degrees
+from quantkit.planning.serving import Settings
+from quantkit.planning.train import Training, TrainingMemory, total, training_memory
+from quantkit.planning.weights import PlannedModel
+
+Changes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Schooling:
+    """A training run on each of its GPUs, its memory part by part, and what a GPU has."""
+
+    training: Training
+    memory: TrainingMemory
+    available: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether a GPU suffices, as far as one was named."""
+        return self.available is None or total(self.memory.gpu) <= self.available
+
+
+def school(model: PlannedModel, training: Training, gpu: Gpu | None) -> Schooling:
+    """A training run with the overheads of a process that serves nothing.
+
+    Raises:
+        RefusedError: offloading that no sharding of this kind has, or a quantized model.
+    """
+    if model.quantized:
+        raise RefusedError(
+            f"`{model.name}` is quantized already, and what would be trained is not in its files",
+            why=f"its config.json has a quantization_config of {model.quantized}",
+            hint="the original model, in bf16, fp16 or fp32",
+        )
+    memory = training_memory(model.architecture, model.inventory, training)
+    extra = Settings().overheads(Figure("activations", 0, ""), Degrees(training.gpus))
+    memory = replace(memory, gpu=(*memory.gpu, *extra))
+    return Schooling(training, memory, gpu.memory if gpu else None)
+
+
+def training_hints(model: PlannedModel, training: Training, gpu: Gpu | None) -> tuple[str, ...]:
+    """Options at which a run fits, each by itself; where none is enough, the least of them at once.
+
+    None where it fits already, or with all of them does not.
+    """
+    if school(model, training, gpu).fits:
+        return ()
+    steps = list(_steps(training))
+    alone = tuple(option for option, less in steps if _fits(model, replace(training, **less), gpu))
+    if alone:
+        return alone
+    options: dict[str, tuple[str, Changes]] = {}  # a later step states anew what an earlier one did
+    for step in steps:
+        options[step[0].split(" ")[0]] = step
+        if _fits(model, _changed(training, options), gpu):
+            break
+    else:
+        return ()
+    for name in tuple(options):
+        fewer = {other: step for other, step in options.items() if other != name}
+        if _fits(model, _changed(training, fewer), gpu):
+            options = fewer
+    return (" ".join(option for option, _ in options.values()),)
+
+
+def _changed(training: Training, options: Mapping[str, tuple[str, Changes]]) -> Training:
+    changes: Changes = {}
+    for _, less in options.values():
+        changes |= less
+    return replace(training, **changes)
+
+
+def _fits(model: PlannedModel, training: Training, gpu: Gpu | None) -> bool:
+    return school(model, training, gpu).fits
+
+
+def _steps(training: Training) -> Iterator[tuple[str, Changes]]:
+    """What takes less than the run does, by option, the cheapest first."""
+    if training.checkpointing != "full":
+        yield "--checkpointing full", {"checkpointing": "full"}
+    if training.sequences > 1:
+        yield "--batch 1", {"sequences": 1}
+    if training.method != "qlora":
+        yield "--train qlora", {"method": "qlora"}
+    if training.gpus > 1 and training.zero not in ("3", "fsdp"):
+        yield "--zero 3", {"zero": "3"}
+    if training.offload == "none":
+        yield "--zero 3 --offload cpu", {"zero": "3", "offload": "cpu"}
+    for shorter in (2, 4, 8, 16):
+        if training.tokens // shorter >= 512:
+            tokens = training.tokens // shorter
+            yield f"--context {tokens}", {"tokens": tokens}
