@@ -83,7 +83,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _number(word: str, option: str, hint: str) -> int:
-    if not word.isdecimal():
+    if not word.isdecimal() or int(word) < 1:
         raise InputError(f"{option} {word}: expected numbers with commas between", hint=hint)
     return int(word)
 

@@ -21,6 +21,8 @@ KEPT = 100
 """Runs that are remembered, the last ones."""
 MOST = 10**24
 """Above any number of operations, seconds or bytes; far below what no float can hold."""
+LARGER = 100
+"""A rate says little of a run that is this many times as large."""
 ALONE = 2.0
 """A single run may be this much off: its machine may have been busy, or idle."""
 FOLDER = "QUANTKIT_CACHE"
@@ -84,8 +86,12 @@ def _past_run(entry: object) -> PastRun | None:
 def seconds_range(
     operations: int, method: str, runs: Sequence[PastRun]
 ) -> tuple[float, float] | None:
-    """Fewest and most seconds by the rates of this method's `runs`; None where there are none."""
-    rates = [run.seconds / run.operations for run in runs if run.method == method]
+    """Fewest and most seconds by the rates of this method's `runs`; None where there are none.
+
+    Only runs at least 1 / LARGER as large count: small ones spend their time on other things.
+    """
+    near = [run for run in runs if run.method == method and LARGER * run.operations >= operations]
+    rates = [run.seconds / run.operations for run in near]
     if not rates:
         return None
     slack = ALONE if len(rates) == 1 else 1.0

@@ -51,6 +51,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "evaluation": EVALUATION,
         "remarks": ("group size 64: the largest that divides every quantized width",),
         "environment": {"torch": "2.13.0"},
+        "planned": {},
         "measured": {},
         "engines": {},
     }

@@ -32,6 +32,7 @@ def test_commands_print_what_the_page_shows(
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text(json.dumps(config))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QUANTKIT_CACHE", str(tmp_path / "no runs"))
     assert run(shlex.split(command)[1:]) == 0
     assert capsys.readouterr().out == printed
 
