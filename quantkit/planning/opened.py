@@ -94,7 +94,7 @@ def _checked(inventory: Inventory) -> Inventory:
             raise InputError(f"`{tensor.name[:200]}` is empty", why=f"its shape is {tensor.shape}")
         alone = tensor.split == "vocabulary" and not tensor.shape
         tensors.append(tensor._replace(split="replicated") if alone else tensor)
-    return Inventory(tuple(tensors), inventory.origin)
+    return Inventory(tuple(tensors), inventory.origin, inventory.uncounted)
 
 
 @contextmanager

@@ -34,13 +34,17 @@ MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model as planning sees it; `quantized` names its format where it is quantized already."""
+    """A model as planning sees it; `quantized` names its format where it is quantized already.
+
+    `notes`: what people have to know of its figures.
+    """
 
     name: str
     architecture: Architecture
     inventory: Inventory
     kinds: tuple[Kind, ...]
     quantized: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,11 @@ def planned_model(
 ) -> PlannedModel:
     """The model with its tensors sorted into kinds."""
     kinds = kinds_of(inventory, architecture)
-    return PlannedModel(name, architecture, inventory, kinds, quantized)
+    notes = tuple(
+        f"not counted: what {field} describes, as a config tells no size of it; headers of files do"
+        for field in inventory.uncounted
+    )
+    return PlannedModel(name, architecture, inventory, kinds, quantized, notes)
 
 
 def stored_build(model: PlannedModel) -> Build:
