@@ -130,6 +130,8 @@ def _head(found: "Forecast") -> list[str]:
         lines.append(f"not counted: {size(extra)} of extra blocks, which engines load on demand")
     lines += model.notes
     if place is not None:
+        served = found.chosen.deployment if found.chosen else None
+        load = served.load if served else load
         speed = f", {place.gpu.bandwidth / 1e9:.0f} GB/s" if place.gpu.bandwidth else ""
         count = place.degrees.gpus
         lines.append(

@@ -36,7 +36,8 @@ MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
 class PlannedModel:
     """A model as planning sees it; `quantized` names its format where it is quantized already.
 
-    `notes`: what people have to know of its figures.
+    `notes`: what people have to know of its figures. `served`: what an engine makes of its dtype,
+    where the tensors are as that holds them.
     """
 
     name: str
@@ -45,6 +46,7 @@ class PlannedModel:
     kinds: tuple[Kind, ...]
     quantized: str | None = None
     notes: tuple[str, ...] = ()
+    served: str = ""
 
 
 @dataclass(frozen=True)
