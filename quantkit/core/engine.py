@@ -27,6 +27,7 @@ class Engine:
         the name of another maker's architecture.
     serves(dtype, model type, capability): the dtype, as safetensors names it, in which it serves a
         model of that dtype unless told otherwise; the capability of a GPU may not be known.
+    `methods`: each quant_method of a config.json that it has a loader for; empty where not listed.
     `versions` are those that the rules were checked against.
     """
 
@@ -37,3 +38,4 @@ class Engine:
     refuses_slice: Callable[[str, Scheme, LinearFacts, LinearFacts], str | None] = no_fault
     refuses_gpu: Callable[[str, Scheme, str], str | None] = no_fault
     serves: Callable[[str, str, str | None], str] = same_dtype
+    methods: tuple[str, ...] = ()

@@ -25,8 +25,10 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
 
 def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts) -> str | None:
     """Why SGLang would not load a rank's slice: Marlin's tiles, which it does not pad."""
-    if part == whole or scheme.grid == "nf4" or scheme.activation:
+    if part == whole or scheme.activation:
         return None
+    if output == "bitsandbytes":
+        return "SGLang does not divide what bitsandbytes packed"
     outputs, inputs, group = part.out_features, part.in_features, scheme.group_size
     if group and inputs % group:
         return f"{inputs} inputs a rank are no whole number of groups of {group}"

@@ -15,6 +15,13 @@ BLACKWELL = (10, 0)
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 """Families that vLLM does not run in fp16."""
 
+METHODS = (
+    *("auto-round", "auto_awq", "auto_gptq", "awq", "awq_marlin", "compressed-tensors"),
+    *("deepseek_v4_fp8", "experts_int8", "fbgemm_fp8", "fp8", "fp_quant", "gpt_oss_mxfp4"),
+    *("gptq", "gptq_marlin", "humming", "inc", "modelopt", "modelopt_fp4", "modelopt_mixed"),
+    *("modelopt_mxfp8", "moe_wna16", "mxfp4", "quark", "torchao"),
+)
+
 
 def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
     """Why vLLM would not load a linear."""
@@ -94,4 +101,5 @@ ENGINE = Engine(
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
     serves=serves,
+    methods=METHODS,
 )

@@ -16,6 +16,7 @@ from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
 from quantkit.planning.schooling import Schooling, school, training_hints
 from quantkit.planning.served import as_served
+from quantkit.planning.serving import ENGINES, settings_of
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
 from quantkit.planning.train import Training
 from quantkit.planning.weights import (
@@ -76,19 +77,23 @@ class Forecast:
 
     @property
     def refused(self) -> str | None:
-        """Why a build that was asked for cannot be had; None if it can."""
+        """Why a build that was asked for cannot be had, or none can; None if it can."""
         wanted = [o for o in self.outlooks if o.build.recipe] if self.asked else []
+        if all(o.fault for o in self.outlooks):
+            wanted = list(self.outlooks)
         fault = next((f"{o.build.name}: {o.fault}" for o in wanted if o.fault), None)
         return fault or (self.refusal if self.asked else None)
 
     @property
+    def served(self) -> list[Outlook]:
+        """The builds in question that could be served at all."""
+        wanted = (o for o in self.outlooks if o.build.recipe or not self.asked)
+        return [o for o in wanted if o.deployment is not None]
+
+    @property
     def chosen(self) -> Outlook | None:
         """The largest build that fits, else the smallest that could be served at all."""
-        served = [
-            o
-            for o in self.outlooks
-            if o.deployment is not None and (o.build.recipe or not self.asked)
-        ]
+        served = self.served
         return next((o for o in served if o.fits), served[-1] if served else None)
 
 
@@ -163,6 +168,8 @@ def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load)
     if place is None:
         return outlook
     if fault := place_fault(model, build, place):
+        if build.recipe is None:  # nothing can be asked of files that are there
+            fault = f"{fault.partition('; try: ')[0]}; try: {_elsewhere(model, build, place)}"
         return replace(outlook, fault=fault)
     model = as_served(model, place.engine, place.gpu.capability)
     deployed = deploy(model, build, place, load)
@@ -177,6 +184,15 @@ def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load)
         decode=_decode(model, deployed),
         prefill=_prefill(model, deployed),
     )
+
+
+def _elsewhere(model: PlannedModel, build: Build, place: Place) -> str:
+    """An engine that would serve the files there, as an option, or another model."""
+    for name in ENGINES:
+        there = Place(place.gpu, name, settings_of(name, place.gpu, place.degrees), place.degrees)
+        if place_fault(model, build, there) is None:
+            return f"--engine {name}"
+    return "the model that it was quantized from" if model.quantized else "another GPU"
 
 
 def place_fault(model: PlannedModel, build: Build, place: Place) -> str | None:
@@ -218,7 +234,10 @@ def _prefill(model: PlannedModel, deployed: Deployment) -> Bound | None:
 
 
 def hints(found: Forecast) -> tuple[str, ...]:
-    """Options that would let the smallest build fit, each tried; none where one fits already."""
+    """Options that would let the smallest build fit, each tried; none where one fits already.
+
+    More ranks may be those of another build, where the smallest is not to be divided.
+    """
     chosen = found.chosen
     if chosen is None or chosen.fits or chosen.deployment is None:
         return ()
@@ -238,7 +257,9 @@ def hints(found: Forecast) -> tuple[str, ...]:
     for option, there, asked in others:
         if deploy(found.model, chosen.build, there, asked).fits:
             hints.append(option)
-    if more := more_ranks(found.model, chosen.build, place, load):
+    smallest_first = (outlook.build for outlook in reversed(found.served))
+    degrees = (more_ranks(found.model, build, place, load) for build in smallest_first)
+    if more := next(filter(None, degrees), None):
         hints.append(f"--tp {more}")
     return tuple(hints)
 

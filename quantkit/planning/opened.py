@@ -14,6 +14,7 @@ from quantkit.core.errors import InputError
 from quantkit.planning.config import is_identifier, read_architecture, stated_dtype
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
+from quantkit.planning.original import original_of
 from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.served import own_dtype
 from quantkit.planning.weights import PlannedModel, planned_model
@@ -65,8 +66,11 @@ def _planned(
         architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
         if not tensors:
             notes.append("config.json names no dtype: the files are taken to be in float32")
+    original = original_of(name, config, architecture, quantized) if quantized else None
+    if quantized and original is None:
+        notes.append(f"engines' rules for {quantized} as it is stored here are not known to plan")
     model = planned_model(name, inventory, architecture, quantized)
-    return replace(model, notes=(*model.notes, *notes))
+    return replace(model, original=original, notes=(*model.notes, *notes))
 
 
 def _quantized(config: Mapping[str, Any]) -> str | None:
