@@ -42,11 +42,15 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
     return None
 
 
-def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
+def refuses_gpu(output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why SGLang has no kernel for a GPU."""
     if capability == "metal":
         return "SGLang does not run on Apple's GPUs"
-    if not capability[:1].isdigit() or scheme.grid == "nf4":
+    if scheme is None:
+        return None
+    if not capability[:1].isdigit():
+        return "SGLang loads no bitsandbytes on AMD's GPUs" if output == "bitsandbytes" else None
+    if scheme.grid == "nf4":
         return None
     least = (7, 5) if scheme.activation else MARLIN_CAPABILITY
     if tuple(int(part) for part in capability.split(".")) < least:

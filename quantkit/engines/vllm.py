@@ -61,11 +61,11 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
     return None
 
 
-def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
+def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why vLLM has no kernel for a GPU (its kernels' get_min_capability; issue 54311 for SM100)."""
     if capability == "metal":
         return "vLLM does not run on Apple's GPUs"
-    if not capability[:1].isdigit():
+    if scheme is None or not capability[:1].isdigit():
         return None
     number = _version(capability)
     if number < MARLIN_CAPABILITY:

@@ -53,6 +53,8 @@ def build_fault(
     """Why `engine` does not load a build, or has no kernel for it on a GPU; None if it does."""
     stored = model.quantized if build.format is None else None
     model, build = as_ruled(model, build)
+    if capability is not None and (fault := engine.refuses_gpu("", None, capability)):
+        return fault
     if build.format is None:
         unknown = stored and engine.methods and stored not in engine.methods
         return f"{engine.summary} has no loader for {stored}" if unknown else None
