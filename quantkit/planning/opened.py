@@ -12,6 +12,7 @@ from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.core.errors import InputError
 from quantkit.planning.config import is_identifier, read_architecture, stated_dtype
+from quantkit.planning.families import find
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
 from quantkit.planning.original import original_of
@@ -62,6 +63,9 @@ def _planned(
         else inventory_from_config(config, architecture)
     )
     notes = []
+    if find(architecture.model_type) is None:
+        exact = "; bytes are those of its files" if tensors else ", and so are its bytes"
+        notes.append(f"{architecture.model_type} is not known: taken to be built as a Llama{exact}")
     if stated_dtype(config) is None:
         architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
         if not tensors:

@@ -355,3 +355,18 @@ def test_a_gpu_that_no_build_runs_on_is_refused_with_a_remedy(quantkit: Call, ll
         assert out.count("refused") == 5
         hint = error.strip().rpartition("; try: ")[2].split()
         assert quantkit("plan", llama, "--gpu", "m3 ultra", *hint)[0] == 0
+
+
+def test_what_is_not_known_is_planned_with_a_word_or_refused(quantkit: Call, llama: str) -> None:
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
+    assert (code, "taken to be built as a Llama" in out) == (0, False)
+    Path(llama).write_text(json.dumps(LLAMA_8B | {"model_type": "foobar"}))
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
+    assert (code, "foobar is not known: taken to be built as a Llama" in out) == (0, True)
+    Path(llama).write_text(json.dumps(LLAMA_8B | {"model_type": "bert"}))
+    code, _, error = quantkit("plan", llama)
+    assert (code, "try: a decoder" in error) == (4, True)
+    less = {key: value for key, value in LLAMA_8B.items() if key != "hidden_size"}
+    Path(llama).write_text(json.dumps(less))
+    code, _, error = quantkit("plan", llama)
+    assert (code, "hidden_size is missing" in error) == (2, True)
