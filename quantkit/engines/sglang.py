@@ -6,6 +6,7 @@ from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
 MARLIN_OUTPUTS, MARLIN_INPUTS = 64, 128
+LEAST = (7, 5)
 MARLIN_CAPABILITY = (8, 0)
 
 
@@ -46,16 +47,14 @@ def refuses_gpu(output: str, scheme: Scheme | None, capability: str) -> str | No
     """Why SGLang has no kernel for a GPU."""
     if capability == "metal":
         return "SGLang does not run on Apple's GPUs"
-    if scheme is None:
-        return None
     if not capability[:1].isdigit():
         return "SGLang loads no bitsandbytes on AMD's GPUs" if output == "bitsandbytes" else None
-    if scheme.grid == "nf4":
-        return None
-    least = (7, 5) if scheme.activation else MARLIN_CAPABILITY
-    if tuple(int(part) for part in capability.split(".")) < least:
-        kernel = "INT8 W8A8" if scheme.activation else "Marlin"
-        return f"SGLang's {kernel} begins at compute capability {least[0]}.{least[1]}"
+    number = tuple(int(part) for part in capability.split("."))
+    if number < LEAST:
+        return f"SGLang begins at compute capability 7.5, this GPU has {capability}"
+    packed = scheme is not None and scheme.grid == "int" and scheme.activation is None
+    if packed and number < MARLIN_CAPABILITY:
+        return "SGLang's Marlin begins at compute capability 8.0"
     return None
 
 

@@ -9,7 +9,7 @@ from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
-MARLIN_CAPABILITY = (7, 5)
+LEAST = (7, 5)
 BFLOAT16 = (8, 0)
 BLACKWELL = (10, 0)
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
@@ -65,12 +65,12 @@ def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | N
     """Why vLLM has no kernel for a GPU (its kernels' get_min_capability; issue 54311 for SM100)."""
     if capability == "metal":
         return "vLLM does not run on Apple's GPUs"
-    if scheme is None or not capability[:1].isdigit():
+    if not capability[:1].isdigit():
         return None
     number = _version(capability)
-    if number < MARLIN_CAPABILITY:
-        return f"vLLM's kernels begin at compute capability 7.5, this GPU has {capability}"
-    if scheme.activation == "int8-token" and number >= BLACKWELL:
+    if number < LEAST:
+        return f"vLLM begins at compute capability 7.5, this GPU has {capability}"
+    if scheme and scheme.activation == "int8-token" and number >= BLACKWELL:
         return (
             "vLLM's INT8 W8A8 stops with an error on Blackwell "
             f"(compute capability {capability}); try: --recipe w8a16"

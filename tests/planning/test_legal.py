@@ -74,7 +74,7 @@ def test_a_refusal_says_why_and_names_a_legal_degree(planned: Planned) -> None:
         ("vllm", "nf4", "8.9", "bitsandbytes"),
         ("vllm", None, "metal", "Apple"),
         ("vllm", None, "gfx90a", None),
-        ("vllm", None, "7.0", None),
+        ("vllm", None, "7.0", "7.5"),
         ("vllm", "gptq", "gfx942", None),
         ("sglang", None, "metal", "Apple"),
         ("sglang", None, "gfx942", None),
