@@ -11,12 +11,12 @@ from quantkit.planning.deploy import Deployment, Load, Place, deploy
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.inventory import Part
 from quantkit.planning.kv import cache_bytes
-from quantkit.planning.legal import build_fault, degree_fault, require_legal
+from quantkit.planning.legal import require_legal
 from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
+from quantkit.planning.remedies import place_fault, told_fault
 from quantkit.planning.schooling import Schooling, school, training_hints
 from quantkit.planning.served import as_served
-from quantkit.planning.serving import ENGINES, settings_of
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
 from quantkit.planning.train import Training
 from quantkit.planning.weights import (
@@ -120,7 +120,7 @@ def forecast(
         except RefusedError as error:
             outlooks.append(Outlook(Build(recipe.name, recipe), {}, error.what))
             continue
-        outlooks.append(_outlook(model, build, place, load))
+        outlooks.append(_outlook(model, build, place, load, asked=asked))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load, asked)
     return _with_run(replace(found, hints=hints(found)))
@@ -163,13 +163,13 @@ def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Loa
     return Forecast(model, (outlook,), None, load, hints=tried, schooling=schooling)
 
 
-def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load) -> Outlook:
+def _outlook(
+    model: PlannedModel, build: Build, place: Place | None, load: Load, *, asked: bool = False
+) -> Outlook:
     outlook = Outlook(build, weigh(model, build))
     if place is None:
         return outlook
-    if fault := place_fault(model, build, place):
-        if build.recipe is None:  # nothing can be asked of files that are there
-            fault = f"{fault.partition('; try: ')[0]}; try: {_elsewhere(model, build, place)}"
+    if fault := told_fault(model, build, place, asked=asked):
         return replace(outlook, fault=fault)
     model = as_served(model, place.engine, place.gpu.capability)
     deployed = deploy(model, build, place, load)
@@ -184,22 +184,6 @@ def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load)
         decode=_decode(model, deployed),
         prefill=_prefill(model, deployed),
     )
-
-
-def _elsewhere(model: PlannedModel, build: Build, place: Place) -> str:
-    """An engine that would serve the files there, as an option, or another model."""
-    for name in ENGINES:
-        there = Place(place.gpu, name, settings_of(name, place.gpu, place.degrees), place.degrees)
-        if place_fault(model, build, there) is None:
-            return f"--engine {name}"
-    return "the model that it was quantized from" if model.quantized else "another GPU"
-
-
-def place_fault(model: PlannedModel, build: Build, place: Place) -> str | None:
-    """Why the engine does not serve the build there, or None: format, kernels, degrees."""
-    engine: Engine = registry.load("engines", place.engine, "ENGINE")
-    fault = build_fault(engine, model, build, place.gpu.capability)
-    return fault or degree_fault(engine, model, build, place.degrees)
 
 
 def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:

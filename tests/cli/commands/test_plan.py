@@ -347,16 +347,6 @@ def test_a_tower_is_counted_or_said_not_to_be(quantkit: Call, llama: str) -> Non
         assert ("tower" in document["builds"][0]["parts"]) != noted
 
 
-def test_a_gpu_that_no_build_runs_on_is_refused_with_a_remedy(quantkit: Call, llama: str) -> None:
-    for engine in ("vllm", "sglang"):
-        code, out, error = quantkit("plan", llama, "--gpu", "m3 ultra", "--engine", engine)
-        assert code == 4
-        assert "does not run on Apple's GPUs" in error
-        assert out.count("refused") == 5
-        hint = error.strip().rpartition("; try: ")[2].split()
-        assert quantkit("plan", llama, "--gpu", "m3 ultra", *hint)[0] == 0
-
-
 def test_what_is_not_known_is_planned_with_a_word_or_refused(quantkit: Call, llama: str) -> None:
     code, out, _ = quantkit("plan", llama, "--gpu", "4090")
     assert (code, "taken to be built as a Llama" in out) == (0, False)
