@@ -66,6 +66,10 @@ def _planned(
     if find(architecture.model_type) is None:
         exact = "; bytes are those of its files" if tensors else ", and so are its bytes"
         notes.append(f"{architecture.model_type} is not known: taken to be built as a Llama{exact}")
+    if not tensors and (extra := config.get("num_nextn_predict_layers")):
+        notes.append(
+            f"not counted: {extra!r:.9} extra prediction layer(s), for speculative decoding"
+        )
     if stated_dtype(config) is None:
         architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
         if not tensors:

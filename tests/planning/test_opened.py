@@ -226,3 +226,17 @@ def test_the_format_of_a_quantized_model_is_a_word(
     with pytest.raises(InputError, match="quant_method is") as caught:
         open_tensors(tmp_path, LINEARS, quantization_config=block)
     assert len(str(caught.value)) < 300
+
+
+def test_extra_prediction_layers_are_named_and_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SIZES))
+    plain = open_model(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | {"num_nextn_predict_layers": 1}))
+    model = open_model(str(tmp_path))
+    assert set(model.notes) - set(plain.notes) == {
+        "not counted: 1 extra prediction layer(s), for speculative decoding"
+    }
+    assert model.kinds == plain.kinds
+    block = {f"mtp.layers.0.mlp.{n}_proj.weight": (256, 256) for n in ("gate", "up")}
+    stored = open_tensors(tmp_path, LINEARS | block)
+    assert sum(weigh(stored, stored_build(stored)).values()) == 3 * 2 * 256 * 256
