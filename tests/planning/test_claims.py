@@ -80,7 +80,12 @@ def seventy_billion_in_4_bits(planned: Planned) -> str:
     kept = weigh(model, stored_build(model))
     outside = (kept["embedding"] + kept["head"]) / 1e9
     packed = weights(model, "gptq-compressed", group_size=128) / 1e9
-    return f"{packed:.1f} GB: {outside:.1f} GB of it are embedding and head in 16 bits"
+    codes = (kept["attention"] + kept["mlp"]) / 4 / 1e9
+    scales = packed - codes - outside
+    return (
+        f"{packed:.1f} GB: {codes:.1f} GB of codes, {scales:.1f} GB of scales, one for 128 "
+        f"weights, and {outside:.1f} GB of embedding and head in 16 bits"
+    )
 
 
 @claim

@@ -28,6 +28,8 @@ TABLE = tomllib.loads((resources.files("quantkit.planning") / "hardware.toml").r
         ("mi300x", "MI300X 192GB"),
         ("m3 ultra", "M3 Ultra 512GB"),
         ("mi250x", "MI250X die 64GB"),
+        ("a100", "A100 SXM 80GB"),
+        ("gh200", "GH200 96GB"),
         ("4060 ti", "RTX 4060 Ti 16GB"),
         ("6000 ada", "RTX 6000 Ada 48GB"),
         ("a6000", "RTX A6000 48GB"),
