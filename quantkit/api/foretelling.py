@@ -19,12 +19,12 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     *,
     gpu: str | None = None,
     context: int | None = None,
-    batch: int = 1,
-    engine: str = "vllm",
-    tp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    kv: Literal[16, 8] = 16,
+    batch: int | None = None,
+    engine: str | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
+    kv: Literal[16, 8] | None = None,
     recipes: Sequence[Recipe] | None = None,
     settings: Mapping[str, str] | None = None,
     training: Training | None = None,
@@ -37,29 +37,37 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         model: a folder, a config.json, or a hub id `org/name[@revision]`.
         gpu: a name (`4090`), `24GB@1008GB/s`, or `local`; without one only weights are told.
         context: tokens of a sequence; by default the model's own, at most 8192.
-        batch: how many sequences are served at once.
-        engine: "vllm", "sglang" or "transformers".
-        tp: tensor-parallel ranks.
+        batch: how many sequences are served at once; 1 by default.
+        engine: "vllm" (the default), "sglang" or "transformers".
+        tp: tensor-parallel ranks; 1 by default, as are `pp` and `ep`.
         pp: pipeline stages.
         ep: expert-parallel ranks.
-        kv: bits of an element of the KV cache.
+        kv: bits of an element of the KV cache; 16 by default.
         recipes: what to quantize with; by default one of each size.
         settings: of the engine, by the names of `planning.serving.Settings`.
         training: a training run to forecast instead, its tokens and sequences those given here.
 
     Raises:
-        QuantkitError: what is asked is unknown, or no engine runs it.
+        QuantkitError: what is asked is unknown or would go unheard, or no engine runs it.
     """
     from quantkit.planning.deploy import asked_load, named_place
-    from quantkit.planning.forecast import forecast, require_alone, schooled
+    from quantkit.planning.forecast import forecast, schooled
+    from quantkit.planning.heard import require_heard
     from quantkit.planning.opened import open_model
     from quantkit.planning.parallel import Degrees
 
-    place = named_place(gpu, engine, Degrees(tp, pp, ep), **settings or {}) if gpu else None
+    degrees = {"tp": tp, "pp": pp, "ep": ep}
+    stated: dict[str, object] = {"context": context, "batch": batch, "engine": engine, "kv": kv}
+    stated |= {**degrees, "settings": settings, "recipes": recipes}
+    require_heard(stated, gpu=gpu is not None, training=training is not None)
+    place = None
+    if gpu is not None:
+        ranks = Degrees(*(1 if count is None else count for count in degrees.values()))
+        place = named_place(gpu, engine or "vllm", ranks, **settings or {})
     planned = open_model(model)
-    load = asked_load(planned.architecture, context, batch, kv)
+    sequences, cached = 1 if batch is None else batch, 16 if kv is None else kv
+    load = asked_load(planned.architecture, context, sequences, cached)
     if training is not None:
-        require_alone((tp, pp, ep, kv) != (1, 1, 1, 16), recipes, settings)
         return schooled(planned, training, place.gpu if place else None, load)
     asked = recipes is not None
     if recipes is None and not planned.quantized:
