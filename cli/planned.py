@@ -294,7 +294,9 @@ def verdict(found: "Forecast", model: str) -> list[str]:
 
 
 def _rules(found: "Forecast") -> list[str]:
-    """Every figure of the chosen build with its rule."""
+    """Every figure of the chosen build with its rule; without a GPU the weights of every build."""
+    if found.place is None:
+        return _weights_rules(found)
     chosen = found.chosen
     if chosen is None or chosen.deployment is None:
         return []
@@ -316,7 +318,18 @@ def _rules(found: "Forecast") -> list[str]:
     return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
 
 
-def gate(console: Console, found: "Forecast", limit: str | None) -> int:
+def _weights_rules(found: "Forecast") -> list[str]:
+    from quantkit.planning.weights import weights_rule
+
+    rows = [
+        (outlook.build.name, part, f"{count:,}", weights_rule(found.model, outlook.build, "all"))
+        for outlook in found.outlooks
+        for part, count in outlook.parts.items()
+    ]
+    return [table(("build, bytes", "", "", "rule"), rows)]
+
+
+def gate(console: Console, found: "Forecast", limit: int | None) -> int:
     """Exit code 4 where what was asked for is refused, 3 where it needs more than `limit`, else 0.
 
     `limit` counts bytes on a GPU.
@@ -326,15 +339,13 @@ def gate(console: Console, found: "Forecast", limit: str | None) -> int:
         return REFUSED
     if limit is None:
         return 0
-    from quantkit.checkpoint.sizes import parse_size
-
     wanted = found.chosen or found.outlooks[0 if found.place is None and not found.asked else -1]
     name, need = wanted.build.name, _needed(wanted)
     if found.schooling is not None:
         name, need = "training", sum(figure.bytes for figure in found.schooling.memory.gpu)
-    if need <= parse_size(limit):
+    if need <= limit:
         return 0
-    console.note(f"{name} needs {need:,} bytes, more than {limit}")
+    console.note(f"{name} needs {need:,} bytes, more than {limit:,}")
     return MISSED
 
 

@@ -200,7 +200,7 @@ def require_suitable(problem: Problem, budget: int) -> None:
         least = min(least, problem.smallest)
     if least > budget:
         files = isinstance(problem.sizes, FileSizes)  # else bytes of a rank, which no option takes
-        larger = f"--size {least}" if files else "a larger --gpu, more --tp"
+        larger = f"--size {least}B" if files else "a larger --gpu, more --tp"
         raise RefusedError(
             f"{budget:,} bytes do not hold the weights",
             why=f"the smallest build of these schemes takes {least:,}",

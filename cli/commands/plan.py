@@ -33,10 +33,16 @@ def plan(
     context: Annotated[
         str | None, typer.Option(help="Tokens of a sequence, such as 32k. Default: 8k at most.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
-    engine: Annotated[str, typer.Option(help="vllm, sglang or transformers.")] = "vllm",
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
-    kv: Annotated[int, typer.Option(help="Bits of a cached element: 16 or 8.")] = 16,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences at once. Default: 1.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="vllm, sglang or transformers. Default: vllm.")
+    ] = None,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each. Default: 1.")
+    ] = None,
+    kv: Annotated[
+        int | None, typer.Option(help="Bits of a cached element: 16 or 8. Default: 16.")
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of the build, as in quantize.")] = None,
     bits: Annotated[int | None, typer.Option(help="Bits of the build, as in quantize.")] = None,
     train: Annotated[
@@ -65,8 +71,12 @@ def plan(
 ) -> int:
     """Tell what a model weighs, and whether it fits a GPU."""
     from quantkit import api
+    from quantkit.checkpoint.sizes import parse_size
     from quantkit.cli.planned import against_text, forecast_document, forecast_text, gate
 
+    if explain and against is not None:
+        raise InputError("of two models no rules are told", hint="the same without --against")
+    limit = None if fail_over is None else parse_size(fail_over, "--fail-over ")
     served, other = split_settings(settings or [])
     ways = {"zero": zero, "checkpointing": checkpointing, "offload": offload}
     ways |= {key: served.pop(key) for key in TRAINED if key in served}
@@ -74,7 +84,7 @@ def plan(
     if train is None and (gpus != 1 or ways != states):
         raise InputError(
             "GPUs, states and checkpointing of a training run, and no training",
-            hint="--train full, or --tp for the ranks of a server",
+            hint="--train full",
         )
     asked: dict[str, Any] = {
         "gpu": gpu,
@@ -82,7 +92,7 @@ def plan(
         "batch": batch,
         "engine": engine,
         "tp": tp,
-        **{key: parse_count(key, served.pop(key, "1")) for key in DEGREES},
+        **{key: parse_count(key, served.pop(key)) for key in DEGREES if key in served},
         "kv": kv,
         "recipes": recipes_of(recipe, bits, other),
         "settings": served,
@@ -96,7 +106,7 @@ def plan(
         rival = api.plan(against, **asked)
         document = [forecast_document(each) for each in (found, rival)]
         console.result(document, against_text(found, rival))
-    return gate(console, found, fail_over)
+    return gate(console, found, limit)
 
 
 def recipes_of(recipe: str | None, bits: int | None, settings: list[str]) -> Any:
@@ -127,8 +137,14 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
     values: dict[str, Any] = {"train": method, **ways}
     for key, words in known.items():
         if (value := values.get(key)) is not None and value not in words:
-            hint = did_you_mean(value, words)
-            raise InputError(f"--{key} is `{value}`", why=f"known: {', '.join(words)}", hint=hint)
+            option = "--set optimizer=" if key in TRAINED else f"--{key} "
+            raise InputError(
+                f"{option}{value}: unknown",
+                why=f"known: {', '.join(words)}",
+                hint=f"{option}{did_you_mean(value, words)}",
+            )
+    if method == "full" and "rank" in values:
+        raise InputError("a rank, and no adapters to have it", hint="--train lora")
     for key in ("rank", "gradient_bytes"):
         if key in values:
             values[key] = parse_count(key, values[key])

@@ -115,7 +115,7 @@ def quantize(
         output,
         recipe=wanted,
         device=device,
-        max_shard_size=parse_size(max_shard_size),
+        max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
         evaluate=evaluate,
         baseline=baseline,
         trust_remote_code=trust_remote_code,

@@ -17,7 +17,7 @@ from quantkit.planning.kv import CacheDtype, cache_bytes, full_token_bytes, toke
 from quantkit.planning.paging import paged_bytes, paged_cache
 from quantkit.planning.parallel import Degrees, Stage, stages_of
 from quantkit.planning.serving import Settings, settings_of
-from quantkit.planning.weights import ONE, Build, PlannedModel, weigh
+from quantkit.planning.weights import ONE, Build, PlannedModel, weigh, weights_rule
 
 DEFAULT_CONTEXT = 8192
 MOST_CONTEXT = 2**24
@@ -176,10 +176,7 @@ def fixed_figures(
     settings, degrees = place.settings, place.degrees
     padded = place.engine != "transformers"
     parts = weigh(model, build, degrees, stage, padded=padded)
-    origin = model.inventory.origin
-    how = f"sum over the rank's tensors, {origin}"
-    if build.format is not None:
-        how += f"; linears as {build.format.name} stores {build.name}"
+    how = weights_rule(model, build, "the rank's")
     weights = tuple(Figure(f"weights: {part}", count, how) for part, count in parts.items())
     peak = activations(stage.of(model.architecture), place, load)
     budget = settings.budget(place.gpu.memory)

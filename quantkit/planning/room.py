@@ -80,7 +80,7 @@ class Asked:
                 hint="--gpu in place of --size, or --size alone",
             )
         if self.size is not None:
-            parse_size(self.size)
+            parse_size(self.size, "--size ")
         if self.gpu is not None:
             named_place(self.gpu, self.engine, Degrees(self.tensor))
         return self

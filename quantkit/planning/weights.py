@@ -140,6 +140,12 @@ def weigh(
     return parts
 
 
+def weights_rule(model: PlannedModel, build: Build, whose: str) -> str:
+    """The rule by which bytes of weights are counted, as a sentence; `whose` they are."""
+    how = f"sum over {whose} tensors, {model.inventory.origin}"
+    return f"{how}; linears as {build.format.name} stores {build.name}" if build.format else how
+
+
 def kind_bytes(build: Build, kind: Kind, degrees: Degrees = ONE, *, padded: bool = False) -> int:
     """Bytes that a rank holds of all tensors of a kind."""
     total, share = 0, rank_count(kind, degrees)

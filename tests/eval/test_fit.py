@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quantkit import api
+from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.eval.fit_problem import costs, read_bytes
@@ -157,7 +158,7 @@ def test_a_uniform_recipe_that_is_as_good_is_shipped(
     options: dict[str, Any] = {"bits": [4], "group_sizes": [None]}
     with pytest.raises(RefusedError, match="do not hold") as refused:
         fitted(tmp_path / "small", 1000, folder, **options)
-    least = int(str(refused.value.hint).split()[1].rstrip(","))
+    least = parse_size(str(refused.value.hint).split()[1].rstrip(","))
     found = record(fitted(tmp_path / "out", least, folder, **options))
     assert found.shipped == "uniform"
     assert found.why == "no mixed one is expected to be better"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 import shutil
 import struct
@@ -81,6 +82,14 @@ def test_explain_prints_the_rules(quantkit: Call, llama: str) -> None:
         assert rule in out
 
 
+def test_without_a_gpu_the_rules_are_those_of_the_weights(quantkit: Call, llama: str) -> None:
+    _, out, _ = quantkit("plan", llama, "--explain")
+    lines = [line for line in out.splitlines() if "sum over" in line]
+    told = {tuple(re.split("  +", line)[:2]): line for line in lines}
+    assert "11,274,289,152" in told["bf16", "mlp"]
+    assert "as gptq stores W4 g128 sym" in told["W4 g128 sym (gptq)", "mlp"]
+
+
 def test_flags_say_what_the_build_would_be(quantkit: Call, llama: str) -> None:
     flags = ["--recipe", "rtn", "--bits", "3", "--set", "scheme.group_size=64"]
     flags += ["--set", "format=compressed-tensors"]
@@ -107,7 +116,7 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
     assert quantkit("plan", llama, *options, "24GB")[0] == 0
     code, _, error = quantkit("plan", llama, *options, "4GiB")
     assert code == 3
-    assert "more than 4GiB" in error
+    assert "more than 4,294,967,296" in error
     assert quantkit("plan", llama, "--fail-over", "16GB")[0] == 3  # as it is
     assert quantkit("plan", llama, "--bits", "4", "--fail-over", "16GB")[0] == 0
 
@@ -131,6 +140,23 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
         (("--train", "full", "--tp", "2"), 2, "without --tp"),
         (("--train", "full", "--kv", "8"), 2, "--kv"),
         (("--train", "full", "--bits", "4"), 2, "--bits"),
+        (("--train", "full", "--engine", "vllm"), 2, "without --engine"),
+        (("--train", "full", "--set", "pp=2"), 2, "without --set pp"),
+        (("--train", "full", "--set", "chunk=512"), 2, "without --set of an engine"),
+        (("--train", "full", "--set", "rank=8"), 2, "--train lora"),
+        (("--train", "ful"), 2, "--train full"),
+        (("--train", "lora", "--set", "optimizer=sgd"), 2, "--set optimizer=adamw"),
+        (("--context", "8k"), 2, "--gpu 4090"),
+        (("--batch", "4"), 2, "--gpu 4090"),
+        (("--engine", "vllm"), 2, "--gpu 4090"),
+        (("--tp", "2"), 2, "--gpu 4090"),
+        (("--kv", "8"), 2, "--gpu 4090"),
+        (("--set", "ep=2"), 2, "--gpu 4090"),
+        (("--set", "chunk=512"), 2, "--gpu 4090"),
+        (("--gpu", "4090", "--explain", "--against", "x/y"), 2, "without --against"),
+        (("--gpu", "4090", "--set", "pp=99"), 2, "--set pp=32"),
+        (("--fail-over", "24"), 2, "--fail-over 24GB"),
+        (("--fail-over", "much"), 2, "--fail-over 5GB"),
         (
             (
                 "--gpu",
@@ -208,7 +234,7 @@ def test_the_next_command_makes_the_build_that_was_planned(quantkit: Call, tmp_p
 
 def test_a_build_that_was_asked_for_and_is_refused_ends_in_4(quantkit: Call, llama: str) -> None:
     wrong = ("--bits", "4", "--set", "scheme.group_size=96")
-    code, out, error = quantkit("plan", llama, *wrong, "--fail-over", "1")
+    code, out, error = quantkit("plan", llama, *wrong, "--fail-over", "1MB")
     assert (code, "group size 96" in out, "group size 96" in error) == (4, True, True)
     assert quantkit("plan", llama, "--gpu", "4090", "--recipe", "nf4-double")[0] == 4
     known = Path(__file__).parents[2] / "planning" / "known_models.json"
