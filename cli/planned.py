@@ -26,6 +26,7 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "model_type": model.architecture.model_type,
         "origin": model.inventory.origin,
         "quantized": model.quantized,
+        "notes": list(model.notes),
         "context": found.load.context,
         "batch": found.load.sequences,
         "kv": found.load.cache,
@@ -127,7 +128,10 @@ def _head(found: "Forecast") -> list[str]:
     )
     if extra:
         lines.append(f"not counted: {size(extra)} of extra blocks, which engines load on demand")
+    lines += model.notes
     if place is not None:
+        served = found.chosen.deployment if found.chosen else None
+        load = served.load if served else load
         speed = f", {place.gpu.bandwidth / 1e9:.0f} GB/s" if place.gpu.bandwidth else ""
         count = place.degrees.gpus
         lines.append(
