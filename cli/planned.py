@@ -253,15 +253,15 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
 
 
 def _run_lines(run: "Making | None") -> list[str]:
-    """What it takes to quantize; minutes where runs have finished here before."""
+    """What it takes to quantize; the time where this machine was timed."""
     if run is None:
         return []
     memory = f"at most {size(run.plan.peak.bytes)} of memory beside torch's"
     if run.peak_rss_bytes is not None:
         memory = f"at most {size(run.peak_rss_bytes)} of memory"
     times = [duration(seconds) for seconds in run.seconds or ()]
-    lasts = [f"{' to '.join(times)} by earlier runs"] if times else []
-    needs = ", ".join([f"{size(run.plan.disk_bytes)} of disk", memory, *lasts])
+    lasts = f", {' to '.join(times)}" if times else "; how long: quantkit doctor --time"
+    needs = f"{size(run.plan.disk_bytes)} of disk, {memory}{lasts}"
     return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
 
 

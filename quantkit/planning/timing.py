@@ -87,6 +87,12 @@ class Pace(_Entry):
         )
         return LEAST * expected, MOST * expected
 
+    def line(self) -> str:
+        """The rates in a few words."""
+        rates = [f"{name} {1 / seconds / 1e9:.0f}" for name, seconds in self.forward.items()]
+        each = [f"{name} {1e9 * rates.weights:.0f}" for name, rates in self.solving.items()]
+        return f"{', '.join(rates)} GMAC/s; ns a weight, at least: {', '.join(each)}"
+
 
 def machine_key() -> str:
     """What speeds and sizes of runs depend on, of the machine and its libraries."""
