@@ -23,7 +23,7 @@ DTYPE_BYTES = {
     "F64": 8, "I64": 8, "U64": 8,
 }  # fmt: skip
 
-ENTRY = ("dtype", "shape", "data_offsets")
+ENTRY = frozenset(("dtype", "shape", "data_offsets"))
 MAX_HEADER = 100 * 2**20
 MAX_DIMS = 8
 MOST = 2**44
@@ -93,12 +93,9 @@ def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
     """
     if not _NAME.fullmatch(name) or ".." in name:
         raise _fault(shard, f"{name[:80]!r} is no name for a tensor")
-    try:
-        dtype, shape, offsets = map(entry.__getitem__, ENTRY)
-    except (AttributeError, KeyError, TypeError):
-        entry = ()
-    if len(entry) != len(ENTRY):
+    if not isinstance(entry, dict) or entry.keys() != ENTRY:
         raise _fault(shard, f"the entry of `{name}` is not dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not _naturals(shape) or len(shape) > MAX_DIMS:
         raise _fault(shard, f"`{name}` has the shape {str(shape)[:80]}")
     if not _naturals(offsets) or len(offsets) != 2:
