@@ -13,6 +13,7 @@ from typer import TyperException
 
 from quantkit import __version__
 from quantkit.cli.console import Console
+from quantkit.cli.hints import options_of, spoken
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError, ResourceError
 
@@ -116,6 +117,7 @@ def _with_console(function: Callable[..., Any], console: Console) -> Callable[..
     def command(*, json: bool, quiet: bool, debug: bool, **arguments: Any) -> Any:
         del debug  # run() looks for it: errors come before options are read, too
         console.as_json, console.quiet = json, quiet
+        console.options = options_of(function)
         return function(console, **arguments)
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
@@ -167,4 +169,5 @@ def _log(error: Exception) -> str:
 
 def _tell(console: Console, code: int, kind: str, told: tuple[str, str | None, str | None]) -> None:
     message, why, hint = told
+    hint = spoken(hint, console.options) if hint else None
     console.error({"code": code, "kind": kind, "message": message, "why": why, "hint": hint})

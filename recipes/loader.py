@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from quantkit.core.errors import InputError, ResourceError
 from quantkit.core.recipe import Recipe
-from quantkit.core.registry import did_you_mean, names
+from quantkit.core.registry import names, nearest
 from quantkit.recipes import document as yaml
 from quantkit.recipes.document import Document, Path
 from quantkit.recipes.schema import Family, document_of, family_of, recipe_of
@@ -42,7 +42,7 @@ class Flags(TypedDict, total=False):
     sequence_length: int | None
 
 
-_FLAG_PATHS: dict[str, Path] = {
+FLAG_PATHS: dict[str, Path] = {
     "method": ("method",),
     "format": ("format",),
     "bits": ("scheme", "bits"),
@@ -114,7 +114,7 @@ def _shipped(name: str) -> File:
         raise InputError(
             f"unknown recipe `{name}`",
             why=f"known: {', '.join(known)}; a file needs its suffix, `{name}.yaml`",
-            hint=f"--recipe {did_you_mean(name, known)}",
+            hint=f"--recipe {nearest(name, known)}",
         )
     return SHIPPED / f"{name}.yaml"
 
@@ -125,7 +125,7 @@ def _method_base(method: str) -> File:
         raise InputError(
             f"unknown method `{method}`",
             why=f"known: {', '.join(known)}",
-            hint=f"--method {did_you_mean(name, known)}",
+            hint=f"--method {nearest(name, known)}",
         )
     return _shipped(name)
 
@@ -165,7 +165,7 @@ def _flags(flags: Flags) -> Document:
     for key, value in flags.items():
         if value is None:
             continue
-        path = _FLAG_PATHS[key]
+        path = FLAG_PATHS[key]
         number = key == "group_size" and str(value).isdecimal()
         _put(data, path, int(str(value)) if number else value)
         places[path] = "--asymmetric" if value is False else f"--{key.replace('_', '-')}"

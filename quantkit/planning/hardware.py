@@ -59,7 +59,7 @@ def find_gpu(text: str) -> Gpu:
     raise InputError(
         f"unknown GPU `{text}`",
         why="known: " + ", ".join(gpu.name for gpu in known_gpus()),
-        hint=f"{_nearest(key)}, or its memory and bandwidth: --gpu 24GB@1008GB/s",
+        hint=f"--gpu {text}GB" if len(text) < 4 and text.isdecimal() else _nearest(key),
     )
 
 
@@ -143,5 +143,7 @@ def _without_size(name: str) -> str:
 
 
 def _nearest(key: str) -> str:
-    near = did_you_mean(key, tuple(_keys()))
-    return _keys()[near].name if near in _keys() else "one of these"
+    """A remedy with the GPU of nearest name, where one is near, and one with any."""
+    near = _keys().get(did_you_mean(key, tuple(_keys())))
+    stated = "--gpu 24GB@1008GB/s"
+    return f'--gpu "{near.name}", or {stated}' if near else stated
