@@ -1,10 +1,12 @@
 """Recipes by name, by file and by flags; and back into text."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any, TypedDict, Unpack
 
+from quantkit.core import manifest
 from quantkit.core.errors import InputError, ResourceError
 from quantkit.core.recipe import Recipe
 from quantkit.core.registry import names, nearest
@@ -12,6 +14,8 @@ from quantkit.recipes import document as yaml
 from quantkit.recipes.document import Document, Path
 from quantkit.recipes.schema import Family, document_of, family_of, recipe_of
 
+MANIFEST = manifest.FILE_NAME
+MANIFEST_BYTES = 100_000_000
 SHIPPED = File(__file__).parent
 DEFAULT = "gptq"
 MAX_EXTENDS = 8
@@ -61,7 +65,9 @@ def list_recipes() -> tuple[RecipeInfo, ...]:
 
 
 def load_recipe(name_or_path: str) -> Recipe:
-    """A shipped recipe by its name, or one of yours by its file (`.yaml`, or a path with a slash).
+    """A shipped recipe by its name, one of yours by its file, or that of an artifact by its folder.
+
+    A file ends in `.yaml`, or is a path with a slash; an artifact's recipe is in its quantkit.json.
 
     Raises:
         InputError: no such recipe, or all that is wrong with it.
@@ -101,9 +107,12 @@ def load_family(model_type: str) -> Family | None:
 
 def _find(name_or_path: str) -> File:
     path = File(name_or_path).expanduser()
+    if (path / MANIFEST).is_file():
+        return path / MANIFEST
     if path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
         if not path.is_file():
-            raise InputError(f"no recipe file `{name_or_path}`", hint="quantkit recipes list")
+            what = f"no recipe file `{name_or_path}`"
+            raise InputError(what, hint="quantkit recipes list")
         return path
     return _shipped(name_or_path)
 
@@ -132,16 +141,30 @@ def _method_base(method: str) -> File:
 
 def _read(path: File) -> Document:
     """The file's own values, named for the file where it states no name."""
+    made = path.name == MANIFEST
     try:
         with path.open("rb") as file:
-            raw = file.read(yaml.MAX_BYTES + 1)
+            raw = file.read((MANIFEST_BYTES if made else yaml.MAX_BYTES) + 1)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 at byte {error.start}") from None
     except OSError as error:
         raise ResourceError(f"cannot read {path}", why=error.strerror) from None
-    document = yaml.parse(text, str(path))
+    document = yaml.parse(_manifested(text, path) if made else text, str(path))
     return Document({"name": path.stem, **document.data}, document.places)
+
+
+def _manifested(text: str, path: File) -> str:
+    """The recipe in an artifact's manifest."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    recipe = found.get("recipe") if isinstance(found, dict) else None
+    if not isinstance(recipe, dict):
+        hint = "a folder that quantkit made, or a .yaml file"
+        raise InputError(f"{path} holds no recipe", hint=hint)
+    return json.dumps(recipe, ensure_ascii=False)
 
 
 def _resolved(path: File) -> Document:

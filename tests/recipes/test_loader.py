@@ -1,4 +1,5 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from quantkit.recipes.loader import (
     load_family,
     load_recipe,
 )
-from quantkit.recipes.schema import recipe_of
+from quantkit.recipes.schema import document_of, recipe_of
 
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cn")), max_size=40)
 NAME = LINE.filter(bool)
@@ -217,3 +218,23 @@ def test_families_are_found_by_model_type_and_each_type_once() -> None:
     assert load_family("llama") is None
     types = [t for f in files if (family := load_family(f.stem)) for t in family.model_types]
     assert len(types) == len(set(types))
+
+
+def test_the_recipe_of_an_artifact_is_read_from_its_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = build_recipe("gptq", bits=3, settings=["overrides=[{match: '*.down_proj', bits: 8}]"])
+    (tmp_path / "out").mkdir()
+    written = {"schema_version": 1, "recipe": document_of(recipe), "modules": ["x" * 2_000_000]}
+    (tmp_path / "out" / "quantkit.json").write_text(json.dumps(written))
+    monkeypatch.chdir(tmp_path)
+    for name in ("out", "out/", str(tmp_path / "out"), "out/quantkit.json"):
+        assert load_recipe(name) == recipe
+    assert build_recipe("out", group_size=32).scheme.group_size == 32
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"recipe": []}', "[" * 100_000, '{"recipe": 1e999}'])
+def test_a_manifest_without_a_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "quantkit.json").write_text(text)
+    with pytest.raises(InputError, match="holds no recipe"):
+        load_recipe(str(tmp_path))
