@@ -41,6 +41,7 @@ COMMON = (("json", Json), ("quiet", Quiet), ("debug", Debug))
 def main() -> None:
     """Run the command line and end the process."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     sys.exit(run(sys.argv[1:]))
