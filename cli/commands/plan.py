@@ -25,6 +25,7 @@ Examples:
 """
 DEGREES = ("pp", "ep")
 TRAINED = ("optimizer", "rank", "gradient_bytes")
+MOST = {"rank": 65536, "gradient_bytes": 4}
 
 
 def plan(
@@ -160,9 +161,9 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
             )
     if method == "full" and "rank" in values:
         raise InputError("a rank, and no adapters to have it", hint="--train lora")
-    for key in ("rank", "gradient_bytes"):
+    for key, most in MOST.items():
         if key in values:
-            values[key] = parse_count(key, values[key])
+            values[key] = parse_count(key, values[key], most)
     return train.Training(method=values.pop("train"), gpus=gpus, **values)
 
 
@@ -186,14 +187,15 @@ def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
     return served, other
 
 
-def parse_count(key: str, text: str) -> int:
-    """A number from 1 on.
+def parse_count(key: str, text: str, most: int = 65536) -> int:
+    """A number from 1 to `most`.
 
     Raises:
         InputError: it is none.
     """
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{key} is `{text}`", hint=f"--set {key}=2")
+    if not (text.isascii() and text.isdecimal() and len(text) < 9 and 1 <= int(text) <= most):
+        why = f"it takes a whole number from 1 to {most}"
+        raise InputError(f"{key} is `{text}`", why=why, hint=f"--set {key}=2")
     return int(text)
 
 

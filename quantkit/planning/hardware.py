@@ -14,7 +14,9 @@ from quantkit.core.errors import InputError, RefusedError, ResourceError
 from quantkit.core.registry import did_you_mean
 
 RATES = ("bf16", "fp8", "int8", "fp4")
-_STATED = re.compile(r"(?P<memory>[\d.]+\s*[A-Za-z]+)(?:@(?P<bandwidth>[\d.]+\s*[A-Za-z]+)/s)?")
+_STATED = re.compile(
+    r"(?P<memory>[\d.]+\s*[A-Za-z]+)(?:@(?P<bandwidth>[\d.]+\s*[A-Za-z]+)(?:/s)?)?"
+)
 _MAKERS = re.compile(r"nvidia|geforce|tesla|amd|instinct|apple|radeon")
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,compute_cap")
 _SECONDS = 5
@@ -51,8 +53,9 @@ def find_gpu(text: str) -> Gpu:
         return local_gpu()
     if stated := _STATED.fullmatch(text.strip()):
         bandwidth = stated["bandwidth"]
-        speed = float(parse_size(bandwidth)) if bandwidth else None
-        return Gpu(text.strip(), parse_size(stated["memory"]), speed)
+        remedy = f"--gpu {stated['memory']}@"
+        speed = float(parse_size(bandwidth, remedy)) if bandwidth else None
+        return Gpu(text.strip(), parse_size(stated["memory"], "--gpu "), speed)
     keys = _keys()
     if (key := _key(text)) in keys:
         return keys[key]
@@ -79,7 +82,7 @@ def local_gpu() -> Gpu:
         raise RefusedError(
             "this machine has no GPU that nvidia-smi finds",
             why=str(error).splitlines()[0],
-            hint="a GPU by name, such as --gpu 4090",
+            hint="--gpu 4090",
         ) from error
     try:
         first = done.stdout.partition("\n")[0]

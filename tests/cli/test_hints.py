@@ -95,6 +95,11 @@ PLAN = """
 --train full --set chunk=512
 --train lora --set optimizer=adam
 --train lora --set rank=none
+--train lora --set rank=99999999999
+--train full --set gradient_bytes=8
+--gpu 0GB
+--gpu 24GB@0GB/s
+--gpu local
 --train full --gpu 4090 --gpus 8 --context 4k
 """
 FIT = """
