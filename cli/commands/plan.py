@@ -1,16 +1,21 @@
 """Tell what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
 
 import gc
+from collections.abc import Collection
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from quantkit.cli.console import Console
+from quantkit.cli.hints import spoken
 from quantkit.cli.options import parse_tokens
 from quantkit.core.errors import InputError
-from quantkit.core.registry import did_you_mean
+from quantkit.core.registry import nearest
 
 if TYPE_CHECKING:
+    from quantkit.planning.forecast import Forecast
     from quantkit.planning.train import Training
 
 EXAMPLES = """\b
@@ -20,6 +25,7 @@ Examples:
 """
 DEGREES = ("pp", "ep")
 TRAINED = ("optimizer", "rank", "gradient_bytes")
+MOST = {"rank": 65536, "gradient_bytes": 4}
 
 
 def plan(
@@ -98,15 +104,25 @@ def plan(
         "settings": served,
         "training": training_of(train, gpus, ways) if train else None,
     }
-    found = api.plan(model, **asked)
+    found = followable(api.plan(model, **asked), console.options)
     gc.freeze()  # a collector would look through 100,000 tensors, here and when Python ends
     if against is None:
         console.result(forecast_document(found), forecast_text(found, model, explain=explain))
     else:
-        rival = api.plan(against, **asked)
+        rival = followable(api.plan(against, **asked), console.options)
         document = [forecast_document(each) for each in (found, rival)]
         console.result(document, against_text(found, rival))
     return gate(console, found, limit)
+
+
+def followable(found: "Forecast", options: Collection[str]) -> "Forecast":
+    """The forecast with its remedies in the words of this verb."""
+
+    def said(text: str | None) -> str | None:
+        return text and spoken(text, options)
+
+    outlooks = tuple(replace(outlook, fault=said(outlook.fault)) for outlook in found.outlooks)
+    return replace(found, outlooks=outlooks, refusal=said(found.refusal))
 
 
 def recipes_of(recipe: str | None, bits: int | None, settings: list[str]) -> Any:
@@ -141,13 +157,13 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
             raise InputError(
                 f"{option}{value}: unknown",
                 why=f"known: {', '.join(words)}",
-                hint=f"{option}{did_you_mean(value, words)}",
+                hint=f"{option}{nearest(value, words)}",
             )
     if method == "full" and "rank" in values:
         raise InputError("a rank, and no adapters to have it", hint="--train lora")
-    for key in ("rank", "gradient_bytes"):
+    for key, most in MOST.items():
         if key in values:
-            values[key] = parse_count(key, values[key])
+            values[key] = parse_count(key, values[key], most)
     return train.Training(method=values.pop("train"), gpus=gpus, **values)
 
 
@@ -161,21 +177,25 @@ def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
     served, other = {}, []
     for setting in settings:
         key, _, value = setting.partition("=")
+        near = get_close_matches(key.strip(), known, n=1)
         if key.strip() in known:
             served[key.strip()] = value.strip()
+        elif near and "." not in key:
+            raise InputError(f"no setting `{key}`", hint=f"--set {near[0]}={value}")
         else:
             other.append(setting)
     return served, other
 
 
-def parse_count(key: str, text: str) -> int:
-    """A number from 1 on.
+def parse_count(key: str, text: str, most: int = 65536) -> int:
+    """A number from 1 to `most`.
 
     Raises:
         InputError: it is none.
     """
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{key} is `{text}`", hint=f"--set {key}=2")
+    if not (text.isascii() and text.isdecimal() and len(text) < 9 and 1 <= int(text) <= most):
+        why = f"it takes a whole number from 1 to {most}"
+        raise InputError(f"{key} is `{text}`", why=why, hint=f"--set {key}=2")
     return int(text)
 
 

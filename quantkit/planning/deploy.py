@@ -45,11 +45,13 @@ def asked_load(
         RefusedError: a context beyond the model's own.
     """
     if kv not in (16, 8):
-        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16 or --kv 8")
+        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16, or --kv 8")
     if not 1 <= sequences <= MOST_SEQUENCES:
-        raise InputError(f"a batch of {sequences}", hint=f"--batch 1 to {MOST_SEQUENCES}")
+        why = f"from 1 to {MOST_SEQUENCES} are planned for"
+        raise InputError(f"a batch of {sequences}", why=why, hint="--batch 8")
     if context is not None and not 1 <= context <= MOST_CONTEXT:
-        raise InputError(f"a context of {context}", hint=f"--context 1 to {MOST_CONTEXT}")
+        why = f"from 1 to {MOST_CONTEXT} tokens are planned for"
+        raise InputError(f"a context of {context}", why=why, hint="--context 8k")
     most = architecture.context
     if context is not None and most is not None and context > most:
         raise RefusedError(

@@ -113,7 +113,8 @@ def forecast(
         try:
             build = recipe_build(model, recipe)
         except RefusedError as error:
-            outlooks.append(Outlook(Build(recipe.name, recipe), {}, error.what))
+            fault = f"{error.what}; try: {error.hint}"
+            outlooks.append(Outlook(Build(recipe.name, recipe), {}, fault))
             continue
         outlooks.append(_outlook(model, build, place, load))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
@@ -129,7 +130,8 @@ def _with_run(found: Forecast) -> Forecast:
     try:
         return replace(found, run=making(found.model, chosen.build.recipe))
     except RefusedError as error:
-        return replace(found, refusal=f"{error.what}: {error.why}" if error.why else error.what)
+        why = f": {error.why}" if error.why else ""
+        return replace(found, refusal=f"{error.what}{why}; try: {error.hint}")
 
 
 def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:

@@ -14,7 +14,9 @@ from quantkit.core.errors import InputError, RefusedError, ResourceError
 from quantkit.core.registry import did_you_mean
 
 RATES = ("bf16", "fp8", "int8", "fp4")
-_STATED = re.compile(r"(?P<memory>[\d.]+\s*[A-Za-z]+)(?:@(?P<bandwidth>[\d.]+\s*[A-Za-z]+)/s)?")
+_STATED = re.compile(
+    r"(?P<memory>[\d.]+\s*[A-Za-z]+)(?:@(?P<bandwidth>[\d.]+\s*[A-Za-z]+)(?:/s)?)?"
+)
 _MAKERS = re.compile(r"nvidia|geforce|tesla|amd|instinct|apple|radeon")
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,compute_cap")
 _SECONDS = 5
@@ -51,15 +53,16 @@ def find_gpu(text: str) -> Gpu:
         return local_gpu()
     if stated := _STATED.fullmatch(text.strip()):
         bandwidth = stated["bandwidth"]
-        speed = float(parse_size(bandwidth)) if bandwidth else None
-        return Gpu(text.strip(), parse_size(stated["memory"]), speed)
+        remedy = f"--gpu {stated['memory']}@"
+        speed = float(parse_size(bandwidth, remedy)) if bandwidth else None
+        return Gpu(text.strip(), parse_size(stated["memory"], "--gpu "), speed)
     keys = _keys()
     if (key := _key(text)) in keys:
         return keys[key]
     raise InputError(
         f"unknown GPU `{text}`",
         why="known: " + ", ".join(gpu.name for gpu in known_gpus()),
-        hint=f"{_nearest(key)}, or its memory and bandwidth: --gpu 24GB@1008GB/s",
+        hint=f"--gpu {text}GB" if len(text) < 4 and text.isdecimal() else _nearest(key),
     )
 
 
@@ -79,7 +82,7 @@ def local_gpu() -> Gpu:
         raise RefusedError(
             "this machine has no GPU that nvidia-smi finds",
             why=str(error).splitlines()[0],
-            hint="a GPU by name, such as --gpu 4090",
+            hint="--gpu 4090",
         ) from error
     try:
         first = done.stdout.partition("\n")[0]
@@ -143,5 +146,7 @@ def _without_size(name: str) -> str:
 
 
 def _nearest(key: str) -> str:
-    near = did_you_mean(key, tuple(_keys()))
-    return _keys()[near].name if near in _keys() else "one of these"
+    """A remedy with the GPU of nearest name, where one is near, and one with any."""
+    near = _keys().get(did_you_mean(key, tuple(_keys())))
+    stated = "--gpu 24GB@1008GB/s"
+    return f'--gpu "{near.name}", or {stated}' if near else stated

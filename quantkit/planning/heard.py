@@ -25,7 +25,7 @@ def require_heard(stated: Mapping[str, object], *, gpu: bool, training: bool) ->
     Raises:
         InputError: some are of a server, and there is no GPU; or they are not of a training run.
     """
-    options = {**SERVED, "recipes": "--recipe or --bits"}
+    options = {**SERVED, "recipes": "--recipe, --bits"}
     named = [options[key] for key, value in stated.items() if value not in (None, {})]
     if training:
         heard = [SERVED[key] for key in SCHOOLED]

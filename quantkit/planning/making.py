@@ -41,9 +41,10 @@ class Making:
         """The plan in a few words."""
         parts = [f"{self.plan.bytes / 1e9:.3g} GB of weights"]
         if self.peak_rss_bytes is not None:
-            parts.append(f"at most {self.peak_rss_bytes / 1e9:.3g} GB of memory")
+            parts.append(f"about {self.peak_rss_bytes / 1e9:.3g} GB of memory")
         else:
-            parts.append(f"{self.plan.peak.bytes / 1e9:.3g} GB of memory beside Python with torch")
+            memory = f"{self.plan.peak.bytes / 1e9:.3g} GB of memory"
+            parts.append(f"about {memory} beside Python with torch")
         if self.seconds is not None:
             least, most = (f"{seconds / 60:.2g}" for seconds in self.seconds)
             parts.append(f"{least} to {most} minutes")

@@ -11,7 +11,7 @@ from typing import Any
 
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError
-from quantkit.core.registry import did_you_mean
+from quantkit.core.registry import nearest
 from quantkit.planning.figure import Figure
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.parallel import Degrees
@@ -86,7 +86,7 @@ def settings_of(engine: str, gpu: Gpu, degrees: Degrees, **stated: Any) -> Setti
         raise InputError(
             f"no rules for engine `{engine}`",
             why=f"known: {', '.join(ENGINES)}",
-            hint=f"--engine {did_you_mean(engine, ENGINES)}",
+            hint=f"--engine {nearest(engine, ENGINES)}",
         )
     by_engine = {"vllm": _vllm, "sglang": _sglang, "transformers": _transformers}
     settings = by_engine[engine](gpu, degrees)
@@ -150,7 +150,7 @@ def _value(key: str, value: Any) -> Any:
         raise InputError(
             f"no setting `{key}`",
             why=f"known: {', '.join(known)}",
-            hint=f"--set {did_you_mean(key, tuple(known))}={value}",
+            hint=f"--set {nearest(key, tuple(known))}={value}",
         )
     if key not in (*SHARES, *COUNTED):
         return 0 if str(value) == "0" else parse_size(value, f"--set {key}=")

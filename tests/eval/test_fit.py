@@ -18,6 +18,7 @@ from quantkit.eval.results import EVAL_FILE, EvalResult
 from quantkit.model.embedded_model import FOLDER
 from quantkit.model.open import open_model
 from quantkit.pipeline.sensitivity import Effect
+from quantkit.recipes.loader import build_recipe
 
 SMALL = CalibrationSpec(samples=8, sequence_length=128)
 BLOCKS = 4_718_592
@@ -114,10 +115,8 @@ def test_the_frontier_falls(mixed: QuantizeResult) -> None:
 
 
 def test_the_recipe_makes_the_same_weights(mixed: QuantizeResult, tmp_path: Path) -> None:
-    from quantkit.recipes.document import Document
-    from quantkit.recipes.schema import recipe_of
-
-    recipe = recipe_of(Document(dict(mixed.recipe), {}))
+    recipe = build_recipe(str(mixed.output))
+    assert recipe == build_recipe(f"{mixed.output}/quantkit.json")
     again = api.quantize(str(FOLDER), tmp_path / "out", recipe=recipe, device="cpu", evaluate=False)
     hashes = [{m["name"]: m["weight_sha256"] for m in run.modules} for run in (again, mixed)]
     assert hashes[0] == hashes[1]
