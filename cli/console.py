@@ -38,11 +38,13 @@ class Console:
 
     Progress is one line rewritten on a terminal, and a plain line every few seconds elsewhere. If
     the work does not tell how long is left, that is told from the pace of its stage so far.
+    `options` are those of the verb: remedies name no others.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
+        self.options: frozenset[str] = frozenset()
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._shown = False
         self._stage = ""

@@ -13,6 +13,7 @@ from typer import TyperException
 
 from quantkit import __version__
 from quantkit.cli.console import Console
+from quantkit.cli.hints import options_of, spoken
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError, ResourceError
 
@@ -40,6 +41,7 @@ COMMON = (("json", Json), ("quiet", Quiet), ("debug", Debug))
 def main() -> None:
     """Run the command line and end the process."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     sys.exit(run(sys.argv[1:]))
@@ -116,6 +118,7 @@ def _with_console(function: Callable[..., Any], console: Console) -> Callable[..
     def command(*, json: bool, quiet: bool, debug: bool, **arguments: Any) -> Any:
         del debug  # run() looks for it: errors come before options are read, too
         console.as_json, console.quiet = json, quiet
+        console.options = options_of(function)
         return function(console, **arguments)
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
@@ -167,4 +170,5 @@ def _log(error: Exception) -> str:
 
 def _tell(console: Console, code: int, kind: str, told: tuple[str, str | None, str | None]) -> None:
     message, why, hint = told
+    hint = spoken(hint, console.options) if hint else None
     console.error({"code": code, "kind": kind, "message": message, "why": why, "hint": hint})

@@ -1,6 +1,7 @@
 """A forecast as text and as a document."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -172,29 +173,47 @@ def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
 
 
 def against_text(found: "Forecast", rival: "Forecast") -> str:
-    """Two models build by build: sizes, or the memory that the load needs, and their ratio."""
+    """Two models build by build: sizes, or the memory that the load needs, and their ratio.
+
+    A model that is quantized already is what it is: it stands beside every build of the other.
+    """
     lines = [*_head(found), *_head(rival)[: 1 if rival.place else None], ""]
-    others = {outlook.build.name: outlook for outlook in rival.outlooks}
     rows: list[tuple[object, ...]] = []
-    for outlook in found.outlooks:
-        other = others.get(outlook.build.name)
-        if other is None or not outlook.bytes or not other.bytes:
-            continue
-        ours, theirs = _needed(outlook), _needed(other)
-        rows.append((outlook.build.name, _gib(ours), _gib(theirs), round(theirs / ours, 3)))
-        if outlook.deployment and other.deployment:
-            rows[-1] += (outlook.deployment.longest or "none", other.deployment.longest or "none")
-        elif found.place is not None:
-            rows[-1] += (None, None)
+    for name, outlook, other in _pairs(found, rival):
+        ours, theirs = _needed(outlook, found), _needed(other, rival)
+        ratio = round(theirs / ours, 3) if ours and theirs else None
+        rows.append((name, *(_gib(n) if n else "refused" for n in (ours, theirs)), ratio))
+        if found.place is not None:
+            served = (outlook.deployment, other.deployment)
+            rows[-1] += tuple(d.longest or "none" if d else None for d in served)
     names = (found.model.name, rival.model.name)
     head = ["build, GiB", *names, "ratio"]
     if found.place is not None:
         head += [f"context of {name}" for name in names]
-    return "\n".join([*lines, flush(head, rows)])
+    return "\n".join([*lines, flush(head, rows), *_faults(found), *_faults(rival)])
 
 
-def _needed(outlook: "Outlook") -> int:
-    return outlook.deployment.total if outlook.deployment else outlook.bytes
+def _pairs(found: "Forecast", rival: "Forecast") -> list[tuple[str, "Outlook", "Outlook"]]:
+    """The builds that are set side by side, with a name for both."""
+    everyone = found.model.quantized or rival.model.quantized
+    return [
+        (a.build.name if a.build.name == b.build.name else f"{a.build.name}, {b.build.name}", a, b)
+        for a, b in product(found.outlooks, rival.outlooks)
+        if everyone or _maker(a) == _maker(b)
+    ]
+
+
+def _maker(outlook: "Outlook") -> str | None:
+    return outlook.build.recipe.name if outlook.build.recipe else None
+
+
+def _needed(outlook: "Outlook", found: "Forecast") -> int | None:
+    """Bytes that a GPU needs, or where none was named that the weights take; None if refused."""
+    if found.schooling is not None:
+        return sum(figure.bytes for figure in found.schooling.memory.gpu)
+    if found.place is not None:
+        return outlook.deployment.total if outlook.deployment else None
+    return outlook.bytes or None
 
 
 def _weights_table(found: "Forecast") -> str:
@@ -255,15 +274,15 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
 
 
 def _run_lines(run: "Making | None") -> list[str]:
-    """What it takes to quantize; minutes where runs have finished here before."""
+    """What it takes to quantize; the time where this machine was timed."""
     if run is None:
         return []
-    memory = f"at most {size(run.plan.peak.bytes)} of memory beside torch's"
+    memory = f"about {size(run.plan.peak.bytes)} of memory beside torch's"
     if run.peak_rss_bytes is not None:
-        memory = f"at most {size(run.peak_rss_bytes)} of memory"
+        memory = f"about {size(run.peak_rss_bytes)} of memory"
     times = [duration(seconds) for seconds in run.seconds or ()]
-    lasts = [f"{' to '.join(times)} by earlier runs"] if times else []
-    needs = ", ".join([f"{size(run.plan.disk_bytes)} of disk", memory, *lasts])
+    lasts = f", {' to '.join(times)}" if times else "; how long: quantkit doctor --time"
+    needs = f"{size(run.plan.disk_bytes)} of disk, {memory}{lasts}"
     return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
 
 
@@ -300,7 +319,9 @@ def verdict(found: "Forecast", model: str) -> list[str]:
 
 
 def _rules(found: "Forecast") -> list[str]:
-    """Every figure of the chosen build with its rule."""
+    """Every figure of the chosen build with its rule; without a GPU the weights of every build."""
+    if found.place is None:
+        return _weights_rules(found)
     chosen = found.chosen
     if chosen is None or chosen.deployment is None:
         return []
@@ -322,7 +343,18 @@ def _rules(found: "Forecast") -> list[str]:
     return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
 
 
-def gate(console: Console, found: "Forecast", limit: str | None) -> int:
+def _weights_rules(found: "Forecast") -> list[str]:
+    from quantkit.planning.weights import weights_rule
+
+    rows = [
+        (outlook.build.name, part, f"{count:,}", weights_rule(found.model, outlook.build, "all"))
+        for outlook in found.outlooks
+        for part, count in outlook.parts.items()
+    ]
+    return [table(("build, bytes", "", "", "rule"), rows)]
+
+
+def gate(console: Console, found: "Forecast", limit: int | None) -> int:
     """Exit code 4 where what was asked for is refused, 3 where it needs more than `limit`, else 0.
 
     `limit` counts bytes on a GPU.
@@ -332,15 +364,15 @@ def gate(console: Console, found: "Forecast", limit: str | None) -> int:
         return REFUSED
     if limit is None:
         return 0
-    from quantkit.checkpoint.sizes import parse_size
-
     wanted = found.chosen or found.outlooks[0 if found.place is None and not found.asked else -1]
-    name, need = wanted.build.name, _needed(wanted)
-    if found.schooling is not None:
-        name, need = "training", sum(figure.bytes for figure in found.schooling.memory.gpu)
-    if need <= parse_size(limit):
+    need = _needed(wanted, found)
+    if need is None:
+        console.note(f"refused: {wanted.build.name}: {wanted.fault}")
+        return REFUSED
+    name = "training" if found.schooling else wanted.build.name
+    if need <= limit:
         return 0
-    console.note(f"{name} needs {need:,} bytes, more than {limit}")
+    console.note(f"{name} needs {need:,} bytes, more than {limit:,}")
     return MISSED
 
 

@@ -119,7 +119,9 @@ def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[
     legal = sorted(width for _, width in method.grids)
     if not bits or not group_sizes or set(bits) - set(legal):
         given = ",".join(map(str, bits)) or "none"
-        raise InputError(f"--bits {given}: no widths to choose from", hint=f"some of {legal}")
+        raise InputError(
+            f"--bits {given}: no widths to choose from", hint=f"--bits {','.join(map(str, legal))}"
+        )
     return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
 
 

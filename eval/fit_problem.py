@@ -15,9 +15,10 @@ from quantkit.core.format import LinearFacts
 from quantkit.core.plan import Check
 from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import GroupSize, SchemeSpec
+from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme
 from quantkit.pipeline.choices import Choice, choices_of, overrides_for
-from quantkit.pipeline.prepare import Prepared, checks_of, parts_of, prepare
+from quantkit.pipeline.prepare import Prepared, parts_of, prepare
 from quantkit.pipeline.sensitivity import Effect, Probe, measure_effects
 from quantkit.pipeline.write import planned_tensors
 from quantkit.planning.allocate import Option
@@ -168,7 +169,8 @@ def state_problem(
         RefusedError: no scheme fits any group.
     """
     method, output, engines, _ = parts_of(prepared.plan.recipe)
-    choices = tuple(choices_of(prepared, schemes, [*checks_of(method, output, engines), *checks]))
+    rules = [*rules_of(method.name, output, engines), *checks]
+    choices = tuple(choices_of(prepared, schemes, rules))
     if all(choice.schemes == (None,) for choice in choices):
         raise RefusedError(
             "none of the schemes fits this model, format and engine",
@@ -200,11 +202,11 @@ def require_suitable(problem: Problem, budget: int) -> None:
         least = min(least, problem.smallest)
     if least > budget:
         files = isinstance(problem.sizes, FileSizes)  # else bytes of a rank, which no option takes
-        larger = f"--size {least}" if files else "a larger --gpu, more --tp"
+        larger = f"--size {least}B" if files else "a larger GPU, more of them"
         raise RefusedError(
             f"{budget:,} bytes do not hold the weights",
             why=f"the smallest build of these schemes takes {least:,}",
-            hint=f"{larger}, or fewer --bits",
+            hint=f"{larger}, or fewer bits",
         )
 
 
@@ -242,7 +244,7 @@ def probe_of(calibration: Calibration) -> Probe:
     ids = calibration.input_ids
     length = min(ids.shape[1], PROBE_LENGTH)
     if len(ids) == 1:
-        raise RefusedError("one window of text is too little", hint="more --calibration text")
+        raise RefusedError("one window of text is too little", hint="--samples 128, or more text")
     count = min(PROBE_WINDOWS, max(1, len(ids) // 2))
     scored = [len(ids) * i // count for i in range(count)]
     rest = [i for i in range(len(ids)) if i not in scored]

@@ -13,7 +13,7 @@ from quantkit.calibration import chat
 from quantkit.calibration.text import Document
 from quantkit.calibration.tokens import Tokenizer
 from quantkit.core.errors import InputError
-from quantkit.core.registry import did_you_mean
+from quantkit.core.registry import nearest
 from quantkit.eval import wikitext
 
 DEFAULT = "qk@1"
@@ -88,7 +88,7 @@ def find_protocol(name: str) -> NamedProtocol:
         raise InputError(
             f"no protocol `{name}`",
             why=f"known are {', '.join(PROTOCOLS)}",
-            hint=f"--protocol {did_you_mean(name, tuple(PROTOCOLS))}",
+            hint=f"--protocol {nearest(name, tuple(PROTOCOLS))}",
         )
     return PROTOCOLS[name]
 

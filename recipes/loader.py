@@ -1,17 +1,21 @@
 """Recipes by name, by file and by flags; and back into text."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as File
 from typing import Any, TypedDict, Unpack
 
+from quantkit.core import manifest
 from quantkit.core.errors import InputError, ResourceError
 from quantkit.core.recipe import Recipe
-from quantkit.core.registry import did_you_mean, names
+from quantkit.core.registry import names, nearest
 from quantkit.recipes import document as yaml
 from quantkit.recipes.document import Document, Path
 from quantkit.recipes.schema import Family, document_of, family_of, recipe_of
 
+MANIFEST = manifest.FILE_NAME
+MANIFEST_BYTES = 100_000_000
 SHIPPED = File(__file__).parent
 DEFAULT = "gptq"
 MAX_EXTENDS = 8
@@ -42,7 +46,7 @@ class Flags(TypedDict, total=False):
     sequence_length: int | None
 
 
-_FLAG_PATHS: dict[str, Path] = {
+FLAG_PATHS: dict[str, Path] = {
     "method": ("method",),
     "format": ("format",),
     "bits": ("scheme", "bits"),
@@ -61,7 +65,9 @@ def list_recipes() -> tuple[RecipeInfo, ...]:
 
 
 def load_recipe(name_or_path: str) -> Recipe:
-    """A shipped recipe by its name, or one of yours by its file (`.yaml`, or a path with a slash).
+    """A shipped recipe by its name, one of yours by its file, or that of an artifact by its folder.
+
+    A file ends in `.yaml`, or is a path with a slash; an artifact's recipe is in its quantkit.json.
 
     Raises:
         InputError: no such recipe, or all that is wrong with it.
@@ -101,9 +107,12 @@ def load_family(model_type: str) -> Family | None:
 
 def _find(name_or_path: str) -> File:
     path = File(name_or_path).expanduser()
+    if (path / MANIFEST).is_file():
+        return path / MANIFEST
     if path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
         if not path.is_file():
-            raise InputError(f"no recipe file `{name_or_path}`", hint="quantkit recipes list")
+            what = f"no recipe file `{name_or_path}`"
+            raise InputError(what, hint="quantkit recipes list")
         return path
     return _shipped(name_or_path)
 
@@ -114,7 +123,7 @@ def _shipped(name: str) -> File:
         raise InputError(
             f"unknown recipe `{name}`",
             why=f"known: {', '.join(known)}; a file needs its suffix, `{name}.yaml`",
-            hint=f"--recipe {did_you_mean(name, known)}",
+            hint=f"--recipe {nearest(name, known)}",
         )
     return SHIPPED / f"{name}.yaml"
 
@@ -125,23 +134,37 @@ def _method_base(method: str) -> File:
         raise InputError(
             f"unknown method `{method}`",
             why=f"known: {', '.join(known)}",
-            hint=f"--method {did_you_mean(name, known)}",
+            hint=f"--method {nearest(name, known)}",
         )
     return _shipped(name)
 
 
 def _read(path: File) -> Document:
     """The file's own values, named for the file where it states no name."""
+    made = path.name == MANIFEST
     try:
         with path.open("rb") as file:
-            raw = file.read(yaml.MAX_BYTES + 1)
+            raw = file.read((MANIFEST_BYTES if made else yaml.MAX_BYTES) + 1)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 at byte {error.start}") from None
     except OSError as error:
         raise ResourceError(f"cannot read {path}", why=error.strerror) from None
-    document = yaml.parse(text, str(path))
+    document = yaml.parse(_manifested(text, path) if made else text, str(path))
     return Document({"name": path.stem, **document.data}, document.places)
+
+
+def _manifested(text: str, path: File) -> str:
+    """The recipe in an artifact's manifest."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    recipe = found.get("recipe") if isinstance(found, dict) else None
+    if not isinstance(recipe, dict):
+        hint = "a folder that quantkit made, or a .yaml file"
+        raise InputError(f"{path} holds no recipe", hint=hint)
+    return json.dumps(recipe, ensure_ascii=False)
 
 
 def _resolved(path: File) -> Document:
@@ -165,7 +188,7 @@ def _flags(flags: Flags) -> Document:
     for key, value in flags.items():
         if value is None:
             continue
-        path = _FLAG_PATHS[key]
+        path = FLAG_PATHS[key]
         number = key == "group_size" and str(value).isdecimal()
         _put(data, path, int(str(value)) if number else value)
         places[path] = "--asymmetric" if value is False else f"--{key.replace('_', '-')}"

@@ -10,12 +10,14 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from quantkit.core.errors import InputError
 from quantkit.core.gate import Gate, Undecided, parse_gate
+from quantkit.core.options import METHODS
 from quantkit.core.recipe import CalibrationSpec, GroupSize, Override, Recipe, SchemeSpec
-from quantkit.core.registry import did_you_mean, names
+from quantkit.core.registry import did_you_mean, names, nearest
 from quantkit.core.scheme import Activation, GridName
 from quantkit.recipes.document import Document, Path
 
 MAX_PATTERN = 200
+UNKNOWN_KEY = "unknown key"
 
 Block = TypeVar("Block", bound=BaseModel)
 
@@ -43,7 +45,7 @@ def _entry(folder: str) -> AfterValidator:
     def check(name: str) -> str:
         key, known = name.replace("_", "-"), names(folder)
         if key not in known:
-            hint = did_you_mean(key, known)
+            hint = nearest(key, known)
             _fault(f"unknown {folder.removesuffix('s')} `{name}`; known: {', '.join(known)}", hint)
         return key
 
@@ -230,7 +232,8 @@ def _validated(shape: type[Block], document: Document, noun: str) -> Block:
     try:
         return shape.model_validate(document.data)
     except ValidationError as error:
-        faults = {_path(e, document.data): _told(shape, e) for e in error.errors()}
+        found = {_path(e, document.data): _told(shape, e) for e in error.errors()}
+    faults = {path: _typed(document, path, fault) for path, fault in found.items()}
     order = {place: index for index, place in enumerate(document.places.values())}
     faults = dict(sorted(faults.items(), key=lambda item: order.get(document.place(item[0]), -1)))
     lines = [f"{_where(document, path)}: {what}" for path, (what, _) in faults.items()]
@@ -239,6 +242,24 @@ def _validated(shape: type[Block], document: Document, noun: str) -> Block:
         raise InputError(lines[0], hint=hint)
     name = document.data.get("name")
     raise InputError(f"{noun} `{name}` has {len(lines)} faults", why="\n".join(lines), hint=hint)
+
+
+def _typed(document: Document, path: Path, fault: tuple[str, str]) -> tuple[str, str]:
+    """The fault with its remedy as it is typed, where a flag or a setting states just this key."""
+    (what, hint), place = fault, document.place(path)
+    if not (hint and place.startswith("--") and path in document.places):
+        return fault
+    value: Any = document.data
+    for step in path:
+        value = value[step]
+    if what == UNKNOWN_KEY:
+        return what, f"--set {'.'.join([*map(str, path[:-1]), hint])}={value}"
+    option = f"{place}=" if place.startswith("--set ") else f"{place} "
+    words = tuple(re.split(", | or ", hint))
+    if type(value) is int and all(word.isdecimal() for word in words):
+        return what, option + min(words, key=lambda word: abs(int(word) - value))
+    near = did_you_mean(str(value), words)
+    return what, option + (near if near in words else words[0])
 
 
 def _where(document: Document, path: Path) -> str:
@@ -265,7 +286,7 @@ def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
     if kind == "fault":
         return context["message"], context["hint"]
     if kind == "extra_forbidden":
-        return "unknown key", _near(shape, *map(str, error["loc"]))
+        return UNKNOWN_KEY, _near(shape, *map(str, error["loc"]))
     if kind == "missing":
         return "is missing", ""
     if kind == "literal_error":
@@ -279,11 +300,13 @@ def _near(shape: type[BaseModel], *path: str) -> str:
     """The key that may have been meant by the last of `path`."""
     *way, key = path
     if way:
-        return did_you_mean(key, tuple(_BLOCKS[way[0]].model_fields))
+        return nearest(key, tuple(_BLOCKS[way[0]].model_fields))
     for block in ("scheme", "calibration", "gate_policy"):
         if key in _BLOCKS[block].model_fields:
             return f"{block}.{key}"
-    return did_you_mean(key, (*shape.model_fields, f"options.{key}"))
+    if any(key in method.options.__dataclass_fields__ for method in METHODS.values()):
+        return f"options.{key}"
+    return nearest(key, tuple(shape.model_fields))
 
 
 def _shown(value: Any) -> str:

@@ -1,13 +1,12 @@
 """What the documentation names is there, and what is there is named."""
 
-import inspect
 import re
 from pathlib import Path
 
 import pytest
-from typer.models import OptionInfo
 
 import quantkit
+from quantkit.cli.hints import options_of
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError
 from quantkit.recipes.loader import list_recipes, load_recipe
@@ -21,16 +20,8 @@ RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
 def options(verb: str) -> set[str]:
     """Long options of a verb, as its signature states them."""
     command = registry.load("cli.commands", verb, "COMMAND")
-    found = set()
-    for function in command.values() if isinstance(command, dict) else (command,):
-        for name, parameter in inspect.signature(function).parameters.items():
-            for info in getattr(parameter.annotation, "__metadata__", ()):
-                if isinstance(info, OptionInfo):
-                    stated = [info.default, *(info.param_decls or ())]
-                    texts = [text for text in stated if isinstance(text, str)]
-                    long = {t for text in texts for t in text.split("/") if t.startswith("--")}
-                    found |= long or {f"--{name.replace('_', '-')}"}
-    return found
+    functions = command.values() if isinstance(command, dict) else (command,)
+    return {option for function in functions for option in options_of(function)}
 
 
 @pytest.mark.parametrize("verb", registry.names("cli.commands"))

@@ -13,7 +13,7 @@ from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text, 
 from quantkit.cli.options import TrustRemoteCode
 from quantkit.cli.speed import speed_lines
 from quantkit.core.errors import InputError
-from quantkit.core.registry import did_you_mean
+from quantkit.core.registry import nearest
 
 EXAMPLES = """\b
 Examples:
@@ -144,7 +144,7 @@ def rest_of(settings: Sequence[str]) -> dict[str, str]:
             raise InputError(
                 f"--set {setting}: unknown key `{key}`",
                 why=f"known: {', '.join(known)}",
-                hint=f"--set {did_you_mean(key, known)}=...",
+                hint=f"--set {nearest(key, known)}=...",
             )
         if value not in REST[key]:
             hint = " or ".join(f"--set {key}={known}" for known in REST[key])

@@ -1,16 +1,21 @@
 """Tell what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
 
 import gc
+from collections.abc import Collection
+from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from quantkit.cli.console import Console
+from quantkit.cli.hints import spoken
 from quantkit.cli.options import parse_tokens
 from quantkit.core.errors import InputError
-from quantkit.core.registry import did_you_mean
+from quantkit.core.registry import nearest
 
 if TYPE_CHECKING:
+    from quantkit.planning.forecast import Forecast
     from quantkit.planning.train import Training
 
 EXAMPLES = """\b
@@ -20,6 +25,7 @@ Examples:
 """
 DEGREES = ("pp", "ep")
 TRAINED = ("optimizer", "rank", "gradient_bytes")
+MOST = {"rank": 65536, "gradient_bytes": 4}
 
 
 def plan(
@@ -33,10 +39,16 @@ def plan(
     context: Annotated[
         str | None, typer.Option(help="Tokens of a sequence, such as 32k. Default: 8k at most.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
-    engine: Annotated[str, typer.Option(help="vllm, sglang or transformers.")] = "vllm",
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
-    kv: Annotated[int, typer.Option(help="Bits of a cached element: 16 or 8.")] = 16,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences at once. Default: 1.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="vllm, sglang or transformers. Default: vllm.")
+    ] = None,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each. Default: 1.")
+    ] = None,
+    kv: Annotated[
+        int | None, typer.Option(help="Bits of a cached element: 16 or 8. Default: 16.")
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of the build, as in quantize.")] = None,
     bits: Annotated[int | None, typer.Option(help="Bits of the build, as in quantize.")] = None,
     train: Annotated[
@@ -65,8 +77,12 @@ def plan(
 ) -> int:
     """Tell what a model weighs, and whether it fits a GPU."""
     from quantkit import api
+    from quantkit.checkpoint.sizes import parse_size
     from quantkit.cli.planned import against_text, forecast_document, forecast_text, gate
 
+    if explain and against is not None:
+        raise InputError("of two models no rules are told", hint="the same without --against")
+    limit = None if fail_over is None else parse_size(fail_over, "--fail-over ")
     served, other = split_settings(settings or [])
     ways = {"zero": zero, "checkpointing": checkpointing, "offload": offload}
     ways |= {key: served.pop(key) for key in TRAINED if key in served}
@@ -74,7 +90,7 @@ def plan(
     if train is None and (gpus != 1 or ways != states):
         raise InputError(
             "GPUs, states and checkpointing of a training run, and no training",
-            hint="--train full, or --tp for the ranks of a server",
+            hint="--train full",
         )
     asked: dict[str, Any] = {
         "gpu": gpu,
@@ -82,21 +98,31 @@ def plan(
         "batch": batch,
         "engine": engine,
         "tp": tp,
-        **{key: parse_count(key, served.pop(key, "1")) for key in DEGREES},
+        **{key: parse_count(key, served.pop(key)) for key in DEGREES if key in served},
         "kv": kv,
         "recipes": recipes_of(recipe, bits, other),
         "settings": served,
         "training": training_of(train, gpus, ways) if train else None,
     }
-    found = api.plan(model, **asked)
+    found = followable(api.plan(model, **asked), console.options)
     gc.freeze()  # a collector would look through 100,000 tensors, here and when Python ends
     if against is None:
         console.result(forecast_document(found), forecast_text(found, model, explain=explain))
     else:
-        rival = api.plan(against, **asked)
+        rival = followable(api.plan(against, **asked), console.options)
         document = [forecast_document(each) for each in (found, rival)]
         console.result(document, against_text(found, rival))
-    return gate(console, found, fail_over)
+    return gate(console, found, limit)
+
+
+def followable(found: "Forecast", options: Collection[str]) -> "Forecast":
+    """The forecast with its remedies in the words of this verb."""
+
+    def said(text: str | None) -> str | None:
+        return text and spoken(text, options)
+
+    outlooks = tuple(replace(outlook, fault=said(outlook.fault)) for outlook in found.outlooks)
+    return replace(found, outlooks=outlooks, refusal=said(found.refusal))
 
 
 def recipes_of(recipe: str | None, bits: int | None, settings: list[str]) -> Any:
@@ -127,11 +153,17 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
     values: dict[str, Any] = {"train": method, **ways}
     for key, words in known.items():
         if (value := values.get(key)) is not None and value not in words:
-            hint = did_you_mean(value, words)
-            raise InputError(f"--{key} is `{value}`", why=f"known: {', '.join(words)}", hint=hint)
-    for key in ("rank", "gradient_bytes"):
+            option = "--set optimizer=" if key in TRAINED else f"--{key} "
+            raise InputError(
+                f"{option}{value}: unknown",
+                why=f"known: {', '.join(words)}",
+                hint=f"{option}{nearest(value, words)}",
+            )
+    if method == "full" and "rank" in values:
+        raise InputError("a rank, and no adapters to have it", hint="--train lora")
+    for key, most in MOST.items():
         if key in values:
-            values[key] = parse_count(key, values[key])
+            values[key] = parse_count(key, values[key], most)
     return train.Training(method=values.pop("train"), gpus=gpus, **values)
 
 
@@ -145,21 +177,25 @@ def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
     served, other = {}, []
     for setting in settings:
         key, _, value = setting.partition("=")
+        near = get_close_matches(key.strip(), known, n=1)
         if key.strip() in known:
             served[key.strip()] = value.strip()
+        elif near and "." not in key:
+            raise InputError(f"no setting `{key}`", hint=f"--set {near[0]}={value}")
         else:
             other.append(setting)
     return served, other
 
 
-def parse_count(key: str, text: str) -> int:
-    """A number from 1 on.
+def parse_count(key: str, text: str, most: int = 65536) -> int:
+    """A number from 1 to `most`.
 
     Raises:
         InputError: it is none.
     """
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"{key} is `{text}`", hint=f"--set {key}=2")
+    if not (text.isascii() and text.isdecimal() and len(text) < 9 and 1 <= int(text) <= most):
+        why = f"it takes a whole number from 1 to {most}"
+        raise InputError(f"{key} is `{text}`", why=why, hint=f"--set {key}=2")
     return int(text)
 
 

@@ -35,7 +35,8 @@ def quantize(
         Path | None, typer.Option("--output", "-o", help="Folder to make; must not exist.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Shipped recipe, or a .yaml file. Default: the method's.")
+        str | None,
+        typer.Option(help="Shipped recipe, .yaml file, or an artifact's. Default: the method's."),
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="gptq, awq, rtn, smoothquant or nf4. Default: gptq.")
@@ -115,7 +116,7 @@ def quantize(
         output,
         recipe=wanted,
         device=device,
-        max_shard_size=parse_size(max_shard_size),
+        max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
         evaluate=evaluate,
         baseline=baseline,
         trust_remote_code=trust_remote_code,

@@ -11,6 +11,7 @@ from quantkit.checkpoint.header import MAX_HEADER, TensorInfo, parse_header
 from quantkit.checkpoint.reader import (
     CONFIG,
     INDEX,
+    SINGLE,
     check_disjoint,
     check_index,
     read_weight_map,
@@ -33,7 +34,7 @@ class RemoteHeaders:
 
 
 def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
-    """What the headers of a hub model say; no tensor is fetched.
+    """What the headers of a hub model say; no tensor is fetched, and nothing that is in the cache.
 
     Raises:
         InputError: its config or index is not what it should be.
@@ -57,7 +58,7 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
     if not isinstance(config, dict):
         raise InputError(f"`{CONFIG}` of `{repo}` is not a JSON object")
     commit = path.parent.name  # of the cache's snapshot: a push meanwhile changes nothing
-    index = fetched(INDEX, commit)
+    index = None if _cached(repo, commit, SINGLE) else fetched(INDEX, commit)
     weight_map = read_weight_map(index.parent) if index else {}
     shards = shard_names(weight_map)
     names: dict[str, TensorInfo] = {}
@@ -78,7 +79,8 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
 
 def _header(repo: str, commit: str, shard: str) -> dict[str, TensorInfo] | None:
     """Every tensor of one shard; None where the repository has no such file."""
-    found = _ranged(repo, commit, shard, FIRST)
+    read = _stored if _cached(repo, commit, shard) else _ranged
+    found = read(repo, commit, shard, FIRST)
     if found is None:
         return None
     raw, size = found
@@ -86,10 +88,27 @@ def _header(repo: str, commit: str, shard: str) -> dict[str, TensorInfo] | None:
     if size < 8 or length > MAX_HEADER or length > size - 8:
         raise IntegrityError(f"`{shard}` is not a sound safetensors file")
     if length > len(raw) - 8:
-        raw, again = _ranged(repo, commit, shard, length + 8) or (b"", 0)
+        raw, again = read(repo, commit, shard, length + 8) or (b"", 0)
         if again != size:
             raise IntegrityError(f"`{shard}` changed while it was being read", hint="start again")
     return parse_header(raw[8 : 8 + length], shard, size)
+
+
+def _cached(repo: str, commit: str, name: str) -> Path | None:
+    """A file in the hub's cache, if it is there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repo, name, revision=commit)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _stored(repo: str, commit: str, shard: str, count: int) -> tuple[bytes, int] | None:
+    """As `_ranged`, of a file in the cache."""
+    path = _cached(repo, commit, shard)
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        return file.read(count), path.stat().st_size
 
 
 def _ranged(repo: str, commit: str, shard: str, count: int) -> tuple[bytes, int] | None:

@@ -10,16 +10,27 @@ _UNITS = {"": 1, "B": 1} | {
     for tail, base in (("", 1000), ("B", 1000), ("IB", 1024))
 }
 
+FEWEST = 10**6
+"""Bytes that a number without a unit may mean; below, the unit was forgotten."""
 
-def parse_size(text: str | int) -> int:
+
+def parse_size(text: str | int, option: str = "") -> int:
     """Bytes: `5GB` is 5 * 10^9, `500MiB` is 500 * 2^20, a plain number is bytes.
 
+    `option` is what a remedy begins with, such as `--size `.
+
     Raises:
-        InputError: not a positive size.
+        InputError: not a positive size, or a text of a few bytes without their unit.
     """
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{0,3})\s*", str(text))
     unit = _UNITS.get(match[2].upper()) if match else None
     size = int(float(match[1]) * unit) if match and unit else 0
     if size <= 0:
-        raise InputError(f"`{text}` is no size", hint="a number with a unit, such as 5GB or 500MiB")
+        raise InputError(f"`{text}` is no size", hint=f"{option}5GB")
+    if isinstance(text, str) and match and not match[2] and size < FEWEST:
+        raise InputError(
+            f"`{text}` is no size without a unit",
+            why="a plain number counts bytes, and nothing here is so small",
+            hint=f"{option}{text.strip()}GB",
+        )
     return size

@@ -169,7 +169,7 @@ def hub_errors(repo: str, revision: str | None) -> Iterator[None]:
         ) from error
     except errors.RevisionNotFoundError as error:
         raise HubError(f"`{repo}` has no revision `{revision}`", hint=repo) from error
-    except errors.LocalEntryNotFoundError as error:
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
         raise _unreachable(repo, error) from error
     except OSError as error:
         if error.errno in HERE:

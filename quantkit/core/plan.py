@@ -96,7 +96,7 @@ def _every_pattern_matches(overrides: Iterable[Override], linears: Sequence[Line
 def _refuse(fates: Sequence[Fate], checks: tuple[Check, ...]) -> None:
     faults: dict[str, list[str]] = {}
     quantized = [(fate.scheme, fate.linear) for fate in fates if fate.scheme is not None]
-    legal = _legal_group_sizes([linear for _, linear in quantized])
+    legal = _legal_group_size([linear for _, linear in quantized])
     for scheme, linear in quantized:
         if misfit := _group_fault(scheme, linear, legal):  # a format would only say it again
             faults.setdefault(misfit, []).append(linear.name)
@@ -127,7 +127,7 @@ def _group_fault(scheme: Scheme, linear: LinearFacts, legal: str) -> str | None:
     return f"{fault}; try: --group-size {legal}"
 
 
-def _legal_group_sizes(linears: Sequence[LinearFacts]) -> str:
-    """What divides every width, `channel` last."""
-    sizes = [g for g in GROUP_SIZES if all(linear.in_features % g == 0 for linear in linears)]
-    return " or ".join([*map(str, sizes), "channel"])
+def _legal_group_size(linears: Sequence[LinearFacts]) -> str:
+    """The largest group size that divides every width, else `channel`."""
+    size = _automatic_group_size(linears)
+    return "channel" if size is None else str(size)

@@ -24,10 +24,11 @@ def load(folder: str, name: str, attribute: str) -> Any:
     key = name.replace("_", "-")
     known = names(folder)
     if key not in known:
+        kind = folder.removesuffix("s").split(".")[-1]
         raise InputError(
-            f"unknown {folder.removesuffix('s').split('.')[-1]} `{name}`",
+            f"unknown {kind} `{name}`",
             why=f"known: {', '.join(known)}",
-            hint=did_you_mean(key, known),
+            hint=f"--{kind} {nearest(key, known)}",
         )
     return getattr(import_module(f"quantkit.{folder}.{key.replace('-', '_')}"), attribute)
 
@@ -35,4 +36,9 @@ def load(folder: str, name: str, attribute: str) -> Any:
 def did_you_mean(name: str, known: tuple[str, ...]) -> str:
     """The nearest known name, or all of them when none is near."""
     near = get_close_matches(name, known, n=1, cutoff=0.4)
-    return near[0] if near else ", ".join(known)
+    return near[0] if near else f"one of {', '.join(known)}"
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """The nearest known name, however far: the value of an option in a remedy."""
+    return get_close_matches(name, known, n=1, cutoff=0)[0]

@@ -13,6 +13,8 @@ GROUPS = {
 
 def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
     """Why GPTQModel would not load a linear."""
+    if scheme.activation:
+        return "GPTQModel has no 8-bit activations; try: --recipe gptq"
     if output not in GROUPS:
         return f"GPTQModel loads gptq, gptq_v2 and awq, not {output}; try: --format gptq"
     if scheme.group_size and scheme.group_size not in GROUPS[output]:

@@ -15,7 +15,7 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     if linear.transposed:
         return "SGLang has no quantized Conv1D; try: leave it out of the target engines"
     if output in ("gptq", "gptq-v2") and not scheme.symmetric:
-        return "SGLang loads symmetric GPTQ only; try: --format compressed-tensors or awq"
+        return "SGLang loads symmetric GPTQ only; try: --format compressed-tensors"
     if scheme.grid == "int" and scheme.bits not in (4, 8):
         return f"SGLang has kernels for 4 and 8 bits, not {scheme.bits}; try: --bits 4"
     if output != "bitsandbytes" and scheme.group_size and scheme.group_size not in GROUPS:

@@ -24,7 +24,7 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     if output == "compressed-tensors" and not scheme.symmetric:
         return (
             "transformers cannot load asymmetric compressed-tensors (its packed zero points meet "
-            "an unpacked buffer); try: --format gptq_v2 or awq"
+            "an unpacked buffer); try: --format gptq-v2"
         )
     return None
 

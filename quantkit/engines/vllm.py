@@ -32,7 +32,7 @@ def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
         )
     if output in ("gptq", "gptq-v2"):
         if not scheme.symmetric:
-            return "vLLM loads symmetric GPTQ only; try: --format compressed-tensors or awq"
+            return "vLLM loads symmetric GPTQ only; try: --format compressed-tensors"
         if scheme.bits not in (4, 8):
             return (
                 f"vLLM loads GPTQ with 4 or 8 bits, not {scheme.bits}; "

@@ -182,7 +182,7 @@ def _check(scheme: Scheme, linear: LinearFacts) -> str | None:
     if not scheme.symmetric:
         return (
             "format gptq cannot hold asymmetric zero points: it stores them less one, and "
-            "engines differ in what a wrapped one means; try: --format gptq_v2"
+            "engines differ in what a wrapped one means; try: --format gptq-v2"
         )
     return fault(scheme, linear, "gptq")
 

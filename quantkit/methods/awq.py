@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from quantkit.core.method import Method, Solved
+from quantkit.core.options import METHODS, AwqOptions
 from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid
 from quantkit.grid.nearest import importance_of, nearest, round_each
@@ -22,26 +22,9 @@ GAIN = 0.98  # of the loss without rescaling, at most; less is not worth touchin
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # of the inputs' magnitude; more never were best
 
 
-@dataclass(frozen=True)
-class Options:
-    """Every ingredient can be switched off.
-
-    rescale: search scales of input channels.
-    clip: fit each group's range to least weighted error, instead of spanning it.
-    signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
-    sink: weight of the sequences' first tokens where keys and values are made, in units of all
-        tokens together.
-    """
-
-    rescale: bool = True
-    clip: bool = True
-    signed: bool = True
-    sink: float = 1.0
-
-
 @one_thread()
 def rescale(
-    weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: Options
+    weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: AwqOptions
 ) -> torch.Tensor | None:
     """Channel scales (in_features,) of least output error tr(E H E^T) after rounding, or None.
 
@@ -79,7 +62,7 @@ def quantize(
     stats: InputStats | None,
     scheme: Scheme,
     scale_dtype: torch.dtype,
-    options: Options,
+    options: AwqOptions,
 ) -> list[Solved]:
     """Each (rescaled) weight rounded by itself."""
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
@@ -91,9 +74,9 @@ METHOD = Method(
     name="awq",
     summary="channel scales folded into the producer, then round to nearest; no solve",
     paper="AWQ, arXiv 2306.00978; scales and clipping from the Hessian instead of forwards",
-    grids=frozenset(("int", bits) for bits in (2, 3, 4, 8)),
+    grids=METHODS["awq"].grids,
     needs_inputs=True,
-    options=Options,
+    options=AwqOptions,
     quantize=quantize,
     rescale=rescale,
 )

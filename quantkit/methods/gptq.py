@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from quantkit.core.errors import QuantkitError
 from quantkit.core.method import Method, Solved
+from quantkit.core.options import METHODS, GptqOptions
 from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid
 from quantkit.grid.ldlq import Candidates, Feedback, factor, ldlq
@@ -25,36 +26,13 @@ if TYPE_CHECKING:
 TRIALS = (1.0, 0.94, 1.06)  # of the scale of least weighted error
 
 
-@dataclass(frozen=True)
-class Options:
-    """Every ingredient can be switched off.
-
-    damp: added to the diagonal of H, in units of its mean, or of each entry if scale_free_damping.
-    sink: weight of the sequences' first tokens where keys and values are made, in units of all
-        tokens together; plain GPTQ ruins those that every query looks at.
-    signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
-    search: a group's scale spans it ("minmax"), has the least error weighted by the pivots
-        ("weighted"), or is the best of some around that one by a run through the group ("trial").
-    order: channels with large inputs first, groups kept together ("group"), or as they stand.
-    keep_better_rows: rows on which rounding to nearest loses less are taken from there.
-    """
-
-    damp: float = 0.05
-    scale_free_damping: bool = False
-    sink: float = 1.0
-    signed: bool = True
-    search: Literal["trial", "weighted", "minmax"] = "trial"
-    order: Literal["group", "natural"] = "group"
-    keep_better_rows: bool = True
-
-
 @one_thread()
 def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
     scale_dtype: torch.dtype,
-    options: Options,
+    options: GptqOptions,
 ) -> list[Solved]:
     """All weights solved as one: their rows share the Hessian and its factor.
 
@@ -81,7 +59,7 @@ def quantize(
 
 
 def _feedback(
-    stats: InputStats, size: int, options: Options
+    stats: InputStats, size: int, options: GptqOptions
 ) -> tuple[Feedback | None, tuple[str, ...]]:
     """The factor of the damped Hessian with its order, and the fallbacks that it took."""
     hessian = stats.attended(options.sink)
@@ -107,7 +85,7 @@ def _ladder(damp: float) -> Iterator[tuple[float, torch.dtype]]:
         yield factor_ * max(damp, 1e-3), torch.float64
 
 
-def _order(diagonal: torch.Tensor, size: int, options: Options) -> torch.Tensor:
+def _order(diagonal: torch.Tensor, size: int, options: GptqOptions) -> torch.Tensor:
     """Channel at each position; the last is rounded first (GAR, arXiv 2505.14638).
 
     Groups by mean, and channels within a group, so that codes written back in their natural order
@@ -122,7 +100,11 @@ def _order(diagonal: torch.Tensor, size: int, options: Options) -> torch.Tensor:
 
 
 def _solve(
-    stacked: torch.Tensor, feedback: Feedback, scheme: Scheme, grid: AffineGrid, options: Options
+    stacked: torch.Tensor,
+    feedback: Feedback,
+    scheme: Scheme,
+    grid: AffineGrid,
+    options: GptqOptions,
 ) -> QTensor:
     """The stacked weights rounded with feedback, back in the natural order of channels."""
 
@@ -196,8 +178,8 @@ METHOD = Method(
     name="gptq",
     summary="column by column with error feedback; the best at 3 and 4 bits",
     paper="GPTQ, arXiv 2210.17323; as LDLQ, arXiv 2307.13304; order by GAR, arXiv 2505.14638",
-    grids=frozenset(("int", bits) for bits in (2, 3, 4, 8)),
+    grids=METHODS["gptq"].grids,
     needs_inputs=True,
-    options=Options,
+    options=GptqOptions,
     quantize=quantize,
 )

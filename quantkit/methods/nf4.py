@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from quantkit.core.method import Method, Solved
+from quantkit.core.options import METHODS, Nf4Options
 from quantkit.core.scheme import Scheme
 from quantkit.grid.dynamic8 import nested_of, nested_scales
 from quantkit.grid.nearest import importance_of
@@ -26,23 +26,13 @@ PLACES = 4096  # of [-1, 1] at which the search looks the nearest value up
 TINY = 1e-38  # bitsandbytes' least scale
 
 
-@dataclass(frozen=True)
-class Options:
-    """search: scales of least error, weighted by the Hessian's diagonal where inputs are known.
-
-    Without it codes and scales, nested ones too, are those of bitsandbytes, bit for bit.
-    """
-
-    search: bool = True
-
-
 @one_thread()
 def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
     scale_dtype: torch.dtype,  # noqa: ARG001 - NF4 keeps fp32, or 8 bits
-    options: Options,
+    options: Nf4Options,
 ) -> list[Solved]:
     """Each weight by itself."""
     solved = []
@@ -137,8 +127,8 @@ METHOD = Method(
     name="nf4",
     summary="NormalFloat for bitsandbytes; scales searched, or bit for bit its own",
     paper="QLoRA, arXiv 2305.14314, section 3",
-    grids=frozenset({("nf4", 4)}),
+    grids=METHODS["nf4"].grids,
     needs_inputs=False,
-    options=Options,
+    options=Nf4Options,
     quantize=quantize,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from quantkit.core.method import Method, Solved
+from quantkit.core.options import METHODS, RtnOptions
 from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid
 from quantkit.grid.nearest import round_each
@@ -17,24 +17,13 @@ if TYPE_CHECKING:
     from quantkit.stats.inputs import InputStats
 
 
-@dataclass(frozen=True)
-class Options:
-    """search: fit scales to least error, weighted by the Hessian's diagonal where inputs are known.
-
-    signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
-    """
-
-    search: bool = True
-    signed: bool = True
-
-
 @one_thread()
 def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
     scale_dtype: torch.dtype,
-    options: Options,
+    options: RtnOptions,
 ) -> list[Solved]:
     """Each weight rounded by itself."""
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
@@ -46,8 +35,8 @@ METHOD = Method(
     name="rtn",
     summary="round to nearest, scales searched; no solve",
     paper="the baseline of all others; scale search after OCTAV (arXiv 2206.06501) and llama.cpp",
-    grids=frozenset(("int", bits) for bits in (2, 3, 4, 8)),
+    grids=METHODS["rtn"].grids,
     needs_inputs=False,
-    options=Options,
+    options=RtnOptions,
     quantize=quantize,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from quantkit.core.method import Method, Solved
+from quantkit.core.options import METHODS, SmoothquantOptions
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.affine import AffineGrid
@@ -22,28 +22,9 @@ ALPHAS = tuple(i / 10 for i in range(11))
 ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
 
 
-@dataclass(frozen=True)
-class Options:
-    """Every ingredient can be switched off.
-
-    rescale: fold channel scales into the producer. alpha: how much of the inputs' range goes into
-        the weights, from 0 to 1; None searches it for each pair of producer and group.
-    search: fit each row's scale to least weighted error, instead of spanning the row.
-    """
-
-    rescale: bool = True
-    alpha: float | None = None
-    search: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse an alpha that no share is."""
-        if self.alpha is not None and self.alpha > 1:
-            raise ValueError(f"alpha is a share from 0 to 1, not {self.alpha}")
-
-
 @one_thread()
 def rescale(
-    weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: Options
+    weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: SmoothquantOptions
 ) -> torch.Tensor | None:
     """Scales max|x|^alpha / max|w|^(1 - alpha) (equation 4) of least expected error, or None."""
     if not options.rescale:
@@ -89,7 +70,7 @@ def quantize(
     stats: InputStats | None,
     scheme: Scheme,
     scale_dtype: torch.dtype,
-    options: Options,
+    options: SmoothquantOptions,
 ) -> list[Solved]:
     """Each (rescaled) weight rounded by itself; scales are positive, as int8 kernels expect."""
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, signed=False)
@@ -101,9 +82,9 @@ METHOD = Method(
     name="smoothquant",
     summary="8-bit weights and activations, outlier channels folded into the producer",
     paper="SmoothQuant, arXiv 2211.10438, section 4; alpha by expected error",
-    grids=frozenset({("int", 8)}),
+    grids=METHODS["smoothquant"].grids,
     needs_inputs=True,
-    options=Options,
+    options=SmoothquantOptions,
     quantize=quantize,
     rescale=rescale,
 )

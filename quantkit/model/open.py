@@ -38,6 +38,8 @@ TOKENS_PER_BATCH = 2048
 """Tokens that go through a block at once; fixed, so that results do not depend on a setting."""
 HEAD_ROWS = 8192
 """Rows of the output head that are widened to fp32 at once."""
+SENSES = ("vision_config", "audio_config")
+"""Of a multimodal model, in its config."""
 
 
 @dataclass(frozen=True)
@@ -262,10 +264,23 @@ def open_model(
 
 
 def _dtype(skeleton: Skeleton, checkpoint: Checkpoint) -> torch.dtype:
-    """The dtype of the input embedding, which no format quantizes."""
+    """The dtype of the input embedding, which no format quantizes.
+
+    Raises:
+        InputError: it is not there.
+        RefusedError: it is there in another guise, or in a dtype that is not computed in.
+    """
     embedding = skeleton.model.get_input_embeddings()
     name = next(n for n, m in skeleton.model.named_modules() if m is embedding)
     source = source_name(skeleton.model, f"{name}.weight", checkpoint.names)
+    senses = [key.removesuffix("_config") for key in SENSES if key in checkpoint.config]
+    if source is None and senses:
+        raise RefusedError(
+            f"`{checkpoint.folder}` is a model of {' and '.join(senses)} beside text",
+            why=f"its text model is stored under other names than `{name}.weight`; "
+            "quantkit reads and writes tensors one by one, as they are stored",
+            hint="a text model of that family; such checkpoints cannot be quantized yet",
+        )
     if source is None:
         raise InputError(
             f"`{name}.weight` is not in `{checkpoint.folder}`",

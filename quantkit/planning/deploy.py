@@ -19,7 +19,7 @@ from quantkit.planning.paging import paged_bytes, paged_cache
 from quantkit.planning.parallel import Degrees, Stage, stages_of
 from quantkit.planning.served import as_served, served_cache
 from quantkit.planning.serving import Settings, settings_of
-from quantkit.planning.weights import ONE, Build, PlannedModel, weigh
+from quantkit.planning.weights import ONE, Build, PlannedModel, weigh, weights_rule
 
 DEFAULT_CONTEXT = 8192
 MOST_CONTEXT = 2**24
@@ -45,11 +45,13 @@ def asked_load(
         RefusedError: a context beyond the model's own.
     """
     if kv not in (16, 8):
-        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16 or --kv 8")
+        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16, or --kv 8")
     if not 1 <= sequences <= MOST_SEQUENCES:
-        raise InputError(f"a batch of {sequences}", hint=f"--batch 1 to {MOST_SEQUENCES}")
+        why = f"from 1 to {MOST_SEQUENCES} are planned for"
+        raise InputError(f"a batch of {sequences}", why=why, hint="--batch 8")
     if context is not None and not 1 <= context <= MOST_CONTEXT:
-        raise InputError(f"a context of {context}", hint=f"--context 1 to {MOST_CONTEXT}")
+        why = f"from 1 to {MOST_CONTEXT} tokens are planned for"
+        raise InputError(f"a context of {context}", why=why, hint="--context 8k")
     most = architecture.context
     if context is not None and most is not None and context > most:
         raise RefusedError(
@@ -180,12 +182,7 @@ def fixed_figures(
     settings, degrees = place.settings, place.degrees
     padded = place.engine != "transformers"
     parts = weigh(model, build, degrees, stage, padded=padded)
-    origin = model.inventory.origin
-    how = f"sum over the rank's tensors, {origin}"
-    if build.format is not None:
-        how += f"; linears as {build.format.name} stores {build.name}"
-    if model.served:
-        how += f"; {model.served}"
+    how = weights_rule(model, build, "the rank's")
     weights = tuple(Figure(f"weights: {part}", count, how) for part, count in parts.items())
     peak = activations(stage.of(model.architecture), place, load)
     budget = settings.budget(place.gpu.memory)

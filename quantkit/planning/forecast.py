@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Recipe
 from quantkit.planning.deploy import Deployment, Load, Place, deploy
 from quantkit.planning.hardware import Gpu
@@ -118,7 +118,8 @@ def forecast(
         try:
             build = recipe_build(model, recipe)
         except RefusedError as error:
-            outlooks.append(Outlook(Build(recipe.name, recipe), {}, error.what))
+            fault = f"{error.what}; try: {error.hint}"
+            outlooks.append(Outlook(Build(recipe.name, recipe), {}, fault))
             continue
         outlooks.append(_outlook(model, build, place, load, asked=asked))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
@@ -134,20 +135,8 @@ def _with_run(found: Forecast) -> Forecast:
     try:
         return replace(found, run=making(found.model, chosen.build.recipe))
     except RefusedError as error:
-        return replace(found, refusal=f"{error.what}: {error.why}" if error.why else error.what)
-
-
-def require_alone(*served: object) -> None:
-    """Nothing, where no options of a deployment were `served` to a training run.
-
-    Raises:
-        InputError: some were, which would go unheard.
-    """
-    if any(served):
-        raise InputError(
-            "a training run has no tensor-parallel ranks, cache, recipe or engine's settings",
-            hint="--train without --tp, --kv, --recipe, --bits and --set of these",
-        )
+        why = f": {error.why}" if error.why else ""
+        return replace(found, refusal=f"{error.what}{why}; try: {error.hint}")
 
 
 def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Forecast:

@@ -56,8 +56,9 @@ def find_gpu(text: str) -> Gpu:
         return keys[key]
     if stated := _STATED.fullmatch(text.strip()):
         bandwidth = stated["bandwidth"]
-        speed = float(parse_size(bandwidth)) if bandwidth else None
-        return Gpu(text.strip(), parse_size(stated["memory"]), speed)
+        remedy = f"--gpu {stated['memory']}@"
+        speed = float(parse_size(bandwidth, remedy)) if bandwidth else None
+        return Gpu(text.strip(), parse_size(stated["memory"], "--gpu "), speed)
     near = _near(key)
     several = any(key in (_key(_model(g.name)), _key(_without_size(g.name))) for g in near)
     what = f"several GPUs are called `{text}`" if several else f"unknown GPU `{text:.80}`"
@@ -86,7 +87,7 @@ def local_gpu() -> Gpu:
         raise RefusedError(
             "this machine has no GPU that nvidia-smi finds",
             why=str(error).splitlines()[0],
-            hint="a GPU by name, such as --gpu 4090",
+            hint="--gpu 4090",
         ) from error
     try:
         first = done.stdout.partition("\n")[0]

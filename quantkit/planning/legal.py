@@ -31,10 +31,11 @@ def require_legal(engine: Engine, model: PlannedModel, build: Build, degrees: De
         return
     legal = legal_degrees(engine, model, build, degrees)
     below = max((t for t in legal if t < degrees.tensor), default=1)
+    fault, _, instead = fault.partition("; try: ")
     raise RefusedError(
         f"{engine.name} does not run {build.name} on {degrees.tensor} tensor-parallel ranks",
         why=f"{fault}; legal: {', '.join(map(str, legal))}",
-        hint=f"--tp {below}",
+        hint=instead or f"--tp {below}",
     )
 
 
@@ -88,7 +89,7 @@ def degree_fault(engine: Engine, model: PlannedModel, build: Build, degrees: Deg
     if degrees.tensor == 1:
         return None
     if engine.name == "transformers":
-        return "transformers deals whole layers to GPUs; try: --set pp=N"
+        return f"transformers deals whole layers to GPUs; try: --tp 1 --set pp={degrees.tensor}"
     found = head_fault(model, degrees.tensor)
     return found or next(_slice_faults(engine, model, build, degrees), None)
 

@@ -67,7 +67,8 @@ def stages_of(depth: int, pipeline: int) -> tuple[Stage, ...]:
         InputError: there are fewer blocks than stages.
     """
     if pipeline > depth:
-        raise InputError(f"{depth} blocks cannot be dealt to {pipeline} stages")
+        what = f"{depth} blocks cannot be dealt to {pipeline} stages"
+        raise InputError(what, hint=f"--set pp={depth}")
     sizes = [depth // pipeline] * pipeline
     for i in range(2, depth % pipeline + 2):
         sizes[-i] += 1

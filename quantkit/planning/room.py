@@ -50,7 +50,7 @@ def weight_room(model: PlannedModel, place: Place, load: Load) -> Room:
             f"{place.gpu.name} has no room for weights beside the cache",
             why=f"of {found.budget.bytes:,} bytes the cache takes {found.cache.bytes:,} and "
             f"{place.engine} {found.other:,}",
-            hint=f"a smaller --batch or --context, or --tp {2 * place.degrees.tensor}",
+            hint="a larger GPU, more of them, or fewer and shorter sequences",
         )
     return room
 
@@ -74,15 +74,20 @@ class Asked:
         """
         registry.load("engines", self.engine, "ENGINE")
         if (self.size is None) == (self.gpu is None):
-            hint = "--size 5.5GB or --gpu 4090"
+            hint = "--size 5.5GB, or --gpu 4090" if self.size is None else "the same without --size"
             raise InputError("either a size or a GPU is the budget", hint=hint)
-        if self.gpu is None and (self.context, self.sequences, self.tensor) != (None, 1, 1):
+        stated = {
+            "--context": self.context is not None,
+            "--batch": self.sequences != 1,
+            "--tp": self.tensor != 1,
+        }
+        if self.gpu is None and any(stated.values()):
             raise InputError(
                 "a size of files knows no context, batch or ranks",
-                hint="--gpu in place of --size, or --size alone",
+                hint=f"the same without {', '.join(key for key, said in stated.items() if said)}",
             )
         if self.size is not None:
-            parse_size(self.size)
+            parse_size(self.size, "--size ")
         if self.gpu is not None:
             named_place(self.gpu, self.engine, Degrees(self.tensor))
         return self
@@ -145,7 +150,7 @@ class RankSizes:
             raise RefusedError(
                 f"`{name}` is no linear that planning knows, so its bytes on a GPU cannot be told",
                 why=f"the linears of {self.room.model.architecture.model_type} have other names",
-                hint="--size with what the files may take, instead of --gpu",
+                hint="the size that the files may take in place of the GPU",
             )
         return known
 

@@ -11,15 +11,19 @@ from typing import Any
 
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError
-from quantkit.core.registry import did_you_mean
+from quantkit.core.registry import nearest
 from quantkit.planning.figure import Figure
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.parallel import Degrees
 
 GIB = 2**30
 MIB = 2**20
-COUNTED = ("block", "rows")
-"""Settings of which there is at least one."""
+SHARES = ("utilization", "slack")
+COUNTED = ("chunk", "rows", "block")
+"""Settings that count tokens or sequences, of which there is at least one."""
+RESERVED = ("rows", "slack", "non_torch", "nccl", "all_to_all", "graphs")
+"""Settings in whose place a stated sum is."""
+MOST = 2**24
 ENGINES = ("vllm", "sglang", "transformers")
 
 
@@ -76,17 +80,37 @@ def settings_of(engine: str, gpu: Gpu, degrees: Degrees, **stated: Any) -> Setti
     """The engine's defaults on a GPU, with those that were stated in their place.
 
     Raises:
-        InputError: no such engine or setting, or a value that is none.
+        InputError: no such engine or setting, a value that is none, or one that would go unheard.
     """
     if engine not in ENGINES:
         raise InputError(
             f"no rules for engine `{engine}`",
             why=f"known: {', '.join(ENGINES)}",
-            hint=f"--engine {did_you_mean(engine, ENGINES)}",
+            hint=f"--engine {nearest(engine, ENGINES)}",
         )
     by_engine = {"vllm": _vllm, "sglang": _sglang, "transformers": _transformers}
     settings = by_engine[engine](gpu, degrees)
-    return replace(settings, **{key: _value(key, value) for key, value in stated.items()})
+    settings = replace(settings, **{key: _value(key, value) for key, value in stated.items()})
+    if deaf := sorted(_unheard(engine, settings) & set(stated)):
+        summed = settings.reserve and deaf[0] != "block"
+        raise InputError(
+            f"{engine} does not go by `{deaf[0]}` here",
+            why=f"a sum of {settings.reserve} bytes (reserve) stands in its place"
+            if summed
+            else "it computes prompts whole, and its cache has no pages",
+            hint="--set reserve=0" if summed else "--engine vllm",
+        )
+    return settings
+
+
+def _unheard(engine: str, settings: Settings) -> set[str]:
+    """Settings that change nothing."""
+    unheard = set(RESERVED) if settings.reserve else set()
+    if engine == "transformers":
+        unheard |= set(COUNTED)
+    if engine == "sglang" and settings.reserve:
+        unheard.add("chunk")
+    return unheard
 
 
 def _vllm(gpu: Gpu, _degrees: Degrees) -> Settings:
@@ -126,18 +150,26 @@ def _value(key: str, value: Any) -> Any:
         raise InputError(
             f"no setting `{key}`",
             why=f"known: {', '.join(known)}",
-            hint=f"--set {did_you_mean(key, tuple(known))}={value}",
+            hint=f"--set {nearest(key, tuple(known))}={value}",
         )
+    if key not in (*SHARES, *COUNTED):
+        return 0 if str(value) == "0" else parse_size(value, f"--set {key}=")
+    number = _number(str(value))
+    least = {"utilization": 1e-9, "slack": 0}.get(key, 1)
+    most = 1 if key in SHARES else MOST
+    if least <= number <= most and (key in SHARES or number == int(number)):
+        return number if key in SHARES else int(number)
+    share = "a share, at most 1" if key == "slack" else "a share above 0, at most 1"
+    example = {"utilization": 0.9, "slack": 0.03, "block": 16}.get(key, 256)
+    raise InputError(
+        f"{key} is `{value}`",
+        why=f"it takes {share if key in SHARES else f'a whole number from 1 to {MOST}'}",
+        hint=f"--set {key}={example}",
+    )
+
+
+def _number(text: str) -> float:
     try:
-        if isinstance(known[key], float):
-            number = float(value)
-            if 0 <= number <= 1:
-                return number
-        elif str(value) == "0":
-            if key not in COUNTED:
-                return 0
-        else:
-            return parse_size(value)
+        return float(text)
     except ValueError:
-        pass
-    raise InputError(f"{key} is `{value}`", hint=f"--set {key}={known[key]}")
+        return -1.0

@@ -119,7 +119,7 @@ def _check(training: Training) -> None:
         raise RefusedError(
             "offloading to RAM needs ZeRO stage 1 to 3, or fsdp",
             why="Nothing moves the states of a plain optimizer.",
-            hint="--zero 2, also on one GPU",
+            hint="--zero 2",
         )
 
 

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from quantkit.checkpoint.header import DTYPE_BYTES
 from quantkit.core import registry
@@ -13,6 +12,7 @@ from quantkit.core.errors import RefusedError
 from quantkit.core.format import STORED, Format, LinearFacts
 from quantkit.core.plan import Plan, make_plan
 from quantkit.core.recipe import Recipe
+from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme
 from quantkit.planning.architecture import Architecture
 from quantkit.planning.inventory import Inventory, Part
@@ -26,6 +26,7 @@ from quantkit.planning.parallel import (
     rank_elements,
     rank_facts,
 )
+from quantkit.recipes.options import checked_options
 
 ONE = Degrees()
 MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
@@ -123,13 +124,13 @@ def recipe_plan(recipe: Recipe, linears: Sequence[LinearFacts]) -> tuple[Format,
     """The format of a recipe, and what becomes of `linears` by the rules `quantize` goes by.
 
     Raises:
-        InputError: an override matches nothing.
-        RefusedError: format or a target engine of the recipe cannot hold it.
+        InputError: an override matches nothing, or the method has no such option.
+        RefusedError: method, format or a target engine of the recipe cannot hold it.
     """
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    engine_checks = [partial(engine.refuses, output.name) for engine in engines]
-    return output, make_plan(recipe, linears, [output.check, *engine_checks])
+    checked_options(recipe)
+    return output, make_plan(recipe, linears, rules_of(recipe.method, output, engines))
 
 
 def weigh(
@@ -151,6 +152,14 @@ def weigh(
             size = kind_bytes(build, kind, degrees, padded=padded)
             parts[kind.tensor.part] = parts.get(kind.tensor.part, 0) + size
     return parts
+
+
+def weights_rule(model: PlannedModel, build: Build, whose: str) -> str:
+    """The rule by which bytes of weights are counted, as a sentence; `whose` they are."""
+    how = [f"sum over {whose} tensors, {model.inventory.origin}"]
+    if build.format is not None:
+        how.append(f"linears as {build.format.name} stores {build.name}")
+    return "; ".join([*how, model.served] if model.served else how)
 
 
 def kind_bytes(build: Build, kind: Kind, degrees: Degrees = ONE, *, padded: bool = False) -> int:

@@ -33,9 +33,10 @@ assert not {"torch", "transformers"} & set(sys.modules)
 def ask(tmp_path: Path) -> Callable[..., list[Any]]:
     """ask(url, repo): [config, tensors], or [exit code, message]."""
 
-    def run(url: str, repo: str = REPO, code: str = CLIENT) -> Any:
+    def run(url: str, repo: str = REPO, code: str = CLIENT, *, offline: bool = False) -> Any:
         env = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
         env |= {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": url}
+        env |= {"HF_HUB_OFFLINE": str(int(offline))}
         command = [sys.executable, "-c", code, repo]
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == 0, done.stderr
@@ -233,3 +234,36 @@ def test_a_hub_that_cannot_be_reached_is_no_missing_config(ask: Callable[..., li
     found = ask("http://127.0.0.1:9")
     assert found[0] == 7
     assert "cannot be reached" in found[1]
+
+
+FETCH = """
+import sys
+from quantkit.checkpoint.source import resolve
+resolve(sys.argv[1], weights=WEIGHTS)
+print("0")
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_model_in_the_cache_needs_no_network(
+    shards: int,
+    tiny_checkpoint: Callable[..., Path],
+    serve: Callable[..., Any],
+    ask: Callable[..., list[Any]],
+) -> None:
+    folder = tiny_checkpoint(shards=shards)
+    hub = serve({REPO: content_of(folder)})
+    ask(hub.url, code=FETCH.replace("WEIGHTS", "True"))
+    _, names = ask(hub.url, offline=True)
+    assert set(names) == set(open_checkpoint(folder).names)
+
+
+def test_offline_with_the_small_files_alone_says_so(
+    tiny_checkpoint: Callable[..., Path], serve: Callable[..., Any], ask: Callable[..., list[Any]]
+) -> None:
+    hub = serve({REPO: content_of(tiny_checkpoint(shards=3))})
+    ask(hub.url, code=FETCH.replace("WEIGHTS", "False"))
+    code, message = ask(hub.url, offline=True)
+    assert code == 7
+    assert "set to be offline" in message
+    assert "try: HF_HUB_OFFLINE=0" in message

@@ -13,7 +13,8 @@ from quantkit.core.errors import InputError
         ("1.5GB", 1_500_000_000),
         ("2k", 2000),
         ("7B", 7),
-        (" 123 ", 123),
+        (" 12345678 ", 12345678),
+        ("24B", 24),
         (4096, 4096),
         ("1T", 10**12),
     ],
@@ -40,3 +41,10 @@ def test_sizes_are_read(text: str | int, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is no size"):
         parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["24", " 5 ", "999999", "1.5"])
+def test_a_forgotten_unit_is_told(text: str) -> None:
+    with pytest.raises(InputError, match="without a unit") as caught:
+        parse_size(text, "--size ")
+    assert caught.value.hint == f"--size {text.strip()}GB"

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from quantkit.core import registry
+from quantkit.core import options, registry
 from quantkit.core.method import Method
 from quantkit.core.scheme import Scheme
 from quantkit.stats.hessian import InputCollector
@@ -54,6 +54,12 @@ def schemes(method: Method) -> list[Scheme]:
 
 def dtypes(scheme: Scheme) -> tuple[torch.dtype, ...]:
     return (torch.float32,) if scheme.grid == "nf4" else (torch.bfloat16, torch.float16)
+
+
+def test_what_it_can_be_told_is_known_without_it(method: Method) -> None:
+    known = options.METHODS[method.name]
+    assert (method.options, method.grids) == (known.options, known.grids)
+    assert sorted(options.METHODS) == sorted(METHODS)
 
 
 def test_it_describes_itself(method: Method) -> None:

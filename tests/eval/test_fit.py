@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quantkit import api
+from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.eval.fit_problem import costs, read_bytes
@@ -17,6 +18,7 @@ from quantkit.eval.results import EVAL_FILE, EvalResult
 from quantkit.model.embedded_model import FOLDER
 from quantkit.model.open import open_model
 from quantkit.pipeline.sensitivity import Effect
+from quantkit.recipes.loader import build_recipe
 
 SMALL = CalibrationSpec(samples=8, sequence_length=128)
 BLOCKS = 4_718_592
@@ -113,10 +115,8 @@ def test_the_frontier_falls(mixed: QuantizeResult) -> None:
 
 
 def test_the_recipe_makes_the_same_weights(mixed: QuantizeResult, tmp_path: Path) -> None:
-    from quantkit.recipes.document import Document
-    from quantkit.recipes.schema import recipe_of
-
-    recipe = recipe_of(Document(dict(mixed.recipe), {}))
+    recipe = build_recipe(str(mixed.output))
+    assert recipe == build_recipe(f"{mixed.output}/quantkit.json")
     again = api.quantize(str(FOLDER), tmp_path / "out", recipe=recipe, device="cpu", evaluate=False)
     hashes = [{m["name"]: m["weight_sha256"] for m in run.modules} for run in (again, mixed)]
     assert hashes[0] == hashes[1]
@@ -157,7 +157,7 @@ def test_a_uniform_recipe_that_is_as_good_is_shipped(
     options: dict[str, Any] = {"bits": [4], "group_sizes": [None]}
     with pytest.raises(RefusedError, match="do not hold") as refused:
         fitted(tmp_path / "small", 1000, folder, **options)
-    least = int(str(refused.value.hint).split()[1].rstrip(","))
+    least = parse_size(str(refused.value.hint).split()[1].rstrip(","))
     found = record(fitted(tmp_path / "out", least, folder, **options))
     assert found.shipped == "uniform"
     assert found.why == "no mixed one is expected to be better"

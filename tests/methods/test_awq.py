@@ -3,16 +3,16 @@ from typing import Any
 import pytest
 import torch
 
+from quantkit.core.options import AwqOptions, RtnOptions
 from quantkit.core.scheme import Scheme
 from quantkit.methods import awq, rtn
-from quantkit.methods.awq import Options
 from quantkit.stats.inputs import InputStats
 
 SCHEME = Scheme(symmetric=False)
 
 
 def output_error(
-    weights: list[torch.Tensor], x: torch.Tensor, s: torch.Tensor, options: Options
+    weights: list[torch.Tensor], x: torch.Tensor, s: torch.Tensor, options: AwqOptions
 ) -> float:
     """An explicit forward: quantized W diag(s) on x / s, against W on x."""
     solved = awq.quantize([w * s for w in weights], None, SCHEME, torch.float32, options)
@@ -26,21 +26,21 @@ def test_rescaling_lowers_the_output_error(
     weights: list[torch.Tensor], make_inputs: Any, collect: Any
 ) -> None:
     x = make_inputs(192)
-    s = awq.rescale(weights, collect(x), SCHEME, Options())
+    s = awq.rescale(weights, collect(x), SCHEME, AwqOptions())
     assert s is not None
     assert s.shape == (192,)
     assert (s > 0).all()
     assert float(s.amax() * s.amin()) == pytest.approx(1, rel=1e-3)
     rows = x.view(-1, 192)
-    plain = output_error(weights, rows, torch.ones(192), Options())
-    assert output_error(weights, rows, s, Options()) < 0.9 * plain
+    plain = output_error(weights, rows, torch.ones(192), AwqOptions())
+    assert output_error(weights, rows, s, AwqOptions()) < 0.9 * plain
 
 
 def test_rescaling_changes_no_output_in_full_precision(
     weights: list[torch.Tensor], make_inputs: Any, collect: Any
 ) -> None:
     x = make_inputs(192)
-    s = awq.rescale(weights, collect(x), SCHEME, Options())
+    s = awq.rescale(weights, collect(x), SCHEME, AwqOptions())
     assert s is not None
     for w in weights:
         torch.testing.assert_close(
@@ -54,7 +54,9 @@ def test_the_loss_from_the_hessian_is_that_of_a_forward(
     x = make_inputs(192)
     rows = x.view(-1, 192)
     for solved, w in zip(
-        awq.quantize(weights, collect(x), SCHEME, torch.bfloat16, Options()), weights, strict=True
+        awq.quantize(weights, collect(x), SCHEME, torch.bfloat16, AwqOptions()),
+        weights,
+        strict=True,
     ):
         error = rows @ (solved.qtensor.dequantize() - w).T
         expected = float(error.square().sum() / (rows @ w.T).square().sum())
@@ -65,20 +67,20 @@ def test_even_channels_are_left_alone(collect: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, 200, 128, generator=generator)
     weight = torch.randn(300, 128, generator=generator)
-    assert awq.rescale([weight], collect(x), SCHEME, Options()) is None
+    assert awq.rescale([weight], collect(x), SCHEME, AwqOptions()) is None
 
 
 def test_switches(weights: list[torch.Tensor], stats: InputStats) -> None:
-    assert awq.rescale(weights, stats, SCHEME, Options(rescale=False)) is None
-    spanning = awq.rescale(weights, stats, SCHEME, Options(clip=False))
+    assert awq.rescale(weights, stats, SCHEME, AwqOptions(rescale=False)) is None
+    spanning = awq.rescale(weights, stats, SCHEME, AwqOptions(clip=False))
     assert spanning is not None
-    positive = awq.quantize(weights, stats, Scheme(), torch.bfloat16, Options(signed=False))
+    positive = awq.quantize(weights, stats, Scheme(), torch.bfloat16, AwqOptions(signed=False))
     assert (positive[0].qtensor.scales > 0).all()
 
 
 def test_without_rescaling_it_is_rtn(weights: list[torch.Tensor], stats: InputStats) -> None:
-    ours = awq.quantize(weights, stats, SCHEME, torch.bfloat16, Options())
-    theirs = rtn.quantize(weights, stats, SCHEME, torch.bfloat16, rtn.Options())
+    ours = awq.quantize(weights, stats, SCHEME, torch.bfloat16, AwqOptions())
+    theirs = rtn.quantize(weights, stats, SCHEME, torch.bfloat16, RtnOptions())
     for a, b in zip(ours, theirs, strict=True):
         assert torch.equal(a.qtensor.codes, b.qtensor.codes)
 
@@ -92,5 +94,5 @@ def test_poor_inputs(
         x = x[:, :1]
     else:
         x[..., :: 1 if case == "none" else 3] = 0
-    s = awq.rescale(weights, collect(x), SCHEME, Options())
+    s = awq.rescale(weights, collect(x), SCHEME, AwqOptions())
     assert s is None or bool((torch.isfinite(s) & (s > 0)).all())

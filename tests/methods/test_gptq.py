@@ -8,22 +8,22 @@ import torch
 
 from quantkit.core.errors import QuantkitError
 from quantkit.core.method import Solved
+from quantkit.core.options import GptqOptions, RtnOptions
 from quantkit.core.scheme import Scheme
 from quantkit.methods import gptq, rtn
-from quantkit.methods.gptq import Options
 from quantkit.stats.inputs import InputStats
 
 BF16 = torch.bfloat16
 W4 = Scheme()
-DEFAULTS = Options()
+DEFAULTS = GptqOptions()
 VARIANTS = [
-    Options(),
-    Options(search="weighted"),
-    Options(search="minmax"),
-    Options(order="natural"),
-    Options(scale_free_damping=True),
-    Options(sink=0),
-    Options(signed=False),
+    GptqOptions(),
+    GptqOptions(search="weighted"),
+    GptqOptions(search="minmax"),
+    GptqOptions(order="natural"),
+    GptqOptions(scale_free_damping=True),
+    GptqOptions(sink=0),
+    GptqOptions(signed=False),
 ]
 SCHEMES = [
     Scheme(bits=bits, group_size=size, symmetric=symmetric)
@@ -55,7 +55,7 @@ def row_losses(solved: Solved, weight: torch.Tensor, stats: InputStats) -> torch
 def test_no_row_loses_more_than_by_rounding(
     scheme: Scheme, weights: list[torch.Tensor], stats: InputStats
 ) -> None:
-    rounded = solve(weights, stats, scheme, rtn.Options(), rtn)
+    rounded = solve(weights, stats, scheme, RtnOptions(), rtn)
     for ours, theirs, weight in zip(solve(weights, stats, scheme), rounded, weights, strict=True):
         better = row_losses(ours, weight, stats)
         assert (better <= row_losses(theirs, weight, stats) * (1 + 1e-4)).all()
@@ -65,9 +65,9 @@ def test_without_that_promise_single_rows_may_lose_more(
     weights: list[torch.Tensor], stats: InputStats
 ) -> None:
     """Otherwise the test above could not fail."""
-    options = Options(keep_better_rows=False, search="minmax", sink=100)
+    options = GptqOptions(keep_better_rows=False, search="minmax", sink=100)
     scheme = Scheme(bits=2, group_size=None)
-    rounded = solve(weights, stats, scheme, rtn.Options(), rtn)
+    rounded = solve(weights, stats, scheme, RtnOptions(), rtn)
     plain = solve(weights, stats, scheme, options)
     worse = [
         row_losses(ours, weight, stats) > row_losses(theirs, weight, stats)
@@ -81,14 +81,14 @@ def test_share_of_the_loss_of_rounding(
     bits: int, share: float, weights: list[torch.Tensor], stats: InputStats
 ) -> None:
     scheme = Scheme(bits=bits)
-    ours = total(solve(weights, stats, scheme, Options(sink=0)))
-    theirs = total(solve(weights, stats, scheme, rtn.Options(), rtn))
+    ours = total(solve(weights, stats, scheme, GptqOptions(sink=0)))
+    theirs = total(solve(weights, stats, scheme, RtnOptions(), rtn))
     assert ours < share * theirs
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_loss_is_the_relative_output_error(
-    options: Options, weights: list[torch.Tensor], stats: InputStats
+    options: GptqOptions, weights: list[torch.Tensor], stats: InputStats
 ) -> None:
     for solved, weight in zip(solve(weights, stats, options=options), weights, strict=True):
         whole = ((weight.double() @ stats.hessian.double()) * weight).sum()
@@ -100,7 +100,7 @@ def test_loss_is_the_relative_output_error(
 
 def test_ingredients_pay(weights: list[torch.Tensor], stats: InputStats) -> None:
     def loss(**changes: Any) -> float:
-        options = Options(sink=0, keep_better_rows=False, **changes)
+        options = GptqOptions(sink=0, keep_better_rows=False, **changes)
         return total(solve(weights, stats, options=options))
 
     best = loss()
@@ -116,13 +116,13 @@ def test_sink_term_spares_the_first_tokens(
     mixing, plain = collect(x, mixes_tokens=True), collect(x)
     first = x[:, 0]
 
-    def error(stats: InputStats, options: Options) -> float:
+    def error(stats: InputStats, options: GptqOptions) -> float:
         solved = solve(weights, stats, options=options)
         errors = [s.qtensor.dequantize() - w for s, w in zip(solved, weights, strict=True)]
         return sum(float((e @ first.T).square().sum()) for e in errors)
 
-    assert error(mixing, Options()) < 0.5 * error(mixing, Options(sink=0))
-    assert error(plain, Options()) == error(mixing, Options(sink=0))
+    assert error(mixing, GptqOptions()) < 0.5 * error(mixing, GptqOptions(sink=0))
+    assert error(plain, GptqOptions()) == error(mixing, GptqOptions(sink=0))
 
 
 def test_scaling_the_hessian_changes_nothing(
@@ -220,7 +220,9 @@ def test_poor_inputs_have_defined_results(
         case "tiny":
             x = x * 1e-12
     stats = collect(x, mixes_tokens=True)
-    for solved, weight in zip(solve(weights, stats, options=Options(damp)), weights, strict=True):
+    for solved, weight in zip(
+        solve(weights, stats, options=GptqOptions(damp)), weights, strict=True
+    ):
         back = solved.qtensor.dequantize()
         assert torch.isfinite(back).all()
         assert not damp or (back - weight).square().sum() < 0.5 * weight.square().sum()
@@ -236,14 +238,14 @@ def test_ladder_notes_each_step(
     weights: list[torch.Tensor], make_inputs: Any, collect: Any
 ) -> None:
     stats = collect(make_inputs(192, sequences=1, length=20))
-    (solved, _) = solve(weights, stats, options=Options(damp=0))
+    (solved, _) = solve(weights, stats, options=GptqOptions(damp=0))
     assert solved.notes[0] == "no Cholesky factor with damp 0 in float32"
     assert solved.notes[-1] != "rounded to nearest"
 
 
 def test_it_needs_inputs(weights: list[torch.Tensor]) -> None:
     with pytest.raises(QuantkitError, match="needs calibration inputs"):
-        gptq.quantize(weights, None, Scheme(), BF16, Options())
+        gptq.quantize(weights, None, Scheme(), BF16, GptqOptions())
 
 
 def test_golden_codes() -> None:
@@ -253,7 +255,7 @@ def test_golden_codes() -> None:
     x = torch.stack([torch.cos(columns * (t + 1) * 0.37) for t in range(64)])
     x = x + torch.eye(32).repeat(2, 1)
     stats = InputStats(x.T @ x, x[:1], x.abs().amax(0), x, 64, mixes_tokens=False)
-    (solved,) = solve([weight], stats, Scheme(bits=3, group_size=32), Options(damp=0.01))
+    (solved,) = solve([weight], stats, Scheme(bits=3, group_size=32), GptqOptions(damp=0.01))
     assert ["".join(map(str, row)) for row in solved.qtensor.codes.tolist()] == [
         "05151637374740505162737374051516",
         "54204315310321531531042153204204",

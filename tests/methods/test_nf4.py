@@ -7,19 +7,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quantkit.core.options import Nf4Options
 from quantkit.core.scheme import Scheme
 from quantkit.grid.dynamic8 import dynamic_book
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import QTensor
-from quantkit.methods.nf4 import Options, quantize
+from quantkit.methods.nf4 import quantize
 from quantkit.stats.inputs import InputStats
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "nf4_bitsandbytes_0_50_2.json"
-PLAIN = Options(search=False)
+PLAIN = Nf4Options(search=False)
 SIMPLE, DOUBLE = Scheme("nf4", 4, 64), Scheme("nf4", 4, 64, double_quant=True)
 
 
-def solve(weight: torch.Tensor, scheme: Scheme, options: Options = PLAIN) -> QTensor:
+def solve(weight: torch.Tensor, scheme: Scheme, options: Nf4Options = PLAIN) -> QTensor:
     return quantize([weight], None, scheme, torch.float32, options)[0].qtensor
 
 
@@ -92,8 +93,8 @@ def test_search_pays(scheme: Scheme, columns: int, make_inputs: Any, collect: An
         return float(((qtensor.dequantize() - weight).square() @ importance).sum())
 
     plain = solve(weight, scheme)
-    blind = solve(weight, scheme, Options())
-    (seen,) = quantize([weight], stats, scheme, torch.float32, Options())
+    blind = solve(weight, scheme, Nf4Options())
+    (seen,) = quantize([weight], stats, scheme, torch.float32, Nf4Options())
     ones = torch.ones(columns)
     assert lost(blind, ones) < 0.9 * lost(plain, ones)
     assert lost(seen.qtensor, stats.diagonal) < 0.8 * lost(plain, stats.diagonal)
@@ -104,8 +105,8 @@ def test_search_pays(scheme: Scheme, columns: int, make_inputs: Any, collect: An
     assert seen.loss == pytest.approx(float(((error @ stats.hessian) * error).sum() / whole), 1e-3)
 
 
-@pytest.mark.parametrize("options", [PLAIN, Options()], ids=str)
-def test_scales_are_what_the_nested_form_says(options: Options) -> None:
+@pytest.mark.parametrize("options", [PLAIN, Nf4Options()], ids=str)
+def test_scales_are_what_the_nested_form_says(options: Nf4Options) -> None:
     weight = golden_weight(128, 320, outliers=True)
     qtensor = solve(weight, DOUBLE, options)
     assert qtensor.nested is not None
@@ -118,9 +119,9 @@ def test_scales_are_what_the_nested_form_says(options: Options) -> None:
 
 
 @pytest.mark.parametrize("scheme", [SIMPLE, DOUBLE], ids=Scheme.label)
-@pytest.mark.parametrize("options", [PLAIN, Options()], ids=str)
+@pytest.mark.parametrize("options", [PLAIN, Nf4Options()], ids=str)
 @pytest.mark.parametrize("value", [0.0, 1e-40, 1e35])
-def test_extreme_weights_stay_finite(scheme: Scheme, options: Options, value: float) -> None:
+def test_extreme_weights_stay_finite(scheme: Scheme, options: Nf4Options, value: float) -> None:
     weight = torch.full((4, 96), value)
     back = solve(weight, scheme, options).dequantize()
     assert torch.isfinite(back).all()
@@ -130,7 +131,7 @@ def test_extreme_weights_stay_finite(scheme: Scheme, options: Options, value: fl
 def test_what_lies_on_the_grid_comes_back() -> None:
     codes = torch.arange(16).repeat(4, 8)
     weight = NF4[codes] * 0.75
-    for options in (PLAIN, Options()):
+    for options in (PLAIN, Nf4Options()):
         qtensor = solve(weight, SIMPLE, options)
         assert torch.equal(qtensor.codes.long(), codes)
         assert torch.equal(qtensor.dequantize(), weight)

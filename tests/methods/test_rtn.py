@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
+from quantkit.core.options import RtnOptions
 from quantkit.core.scheme import Scheme
-from quantkit.methods.rtn import Options, quantize
+from quantkit.methods.rtn import quantize
 from quantkit.stats.inputs import InputStats
 
 SCHEMES = [
@@ -16,7 +17,7 @@ SCHEMES = [
 
 
 def weighted_error(
-    weights: list[torch.Tensor], stats: InputStats | None, scheme: Scheme, options: Options
+    weights: list[torch.Tensor], stats: InputStats | None, scheme: Scheme, options: RtnOptions
 ) -> float:
     importance = stats.diagonal if stats else torch.ones(192)
     solved = quantize(weights, stats, scheme, torch.float16, options)
@@ -29,17 +30,17 @@ def test_search_pays_by_its_own_measure(
     scheme: Scheme, weights: list[torch.Tensor], stats: InputStats
 ) -> None:
     for known in (stats, None):
-        plain = weighted_error(weights, known, scheme, Options(search=False))
+        plain = weighted_error(weights, known, scheme, RtnOptions(search=False))
         assert (
-            weighted_error(weights, known, scheme, Options())
+            weighted_error(weights, known, scheme, RtnOptions())
             < (1 if scheme.bits == 8 else 0.95) * plain
         )
 
 
 def test_the_hessian_tells_what_matters(weights: list[torch.Tensor], stats: InputStats) -> None:
     scheme = Scheme(bits=3)
-    seen = quantize(weights, stats, scheme, torch.bfloat16, Options())
-    blind = quantize(weights, None, scheme, torch.bfloat16, Options())
+    seen = quantize(weights, stats, scheme, torch.bfloat16, RtnOptions())
+    blind = quantize(weights, None, scheme, torch.bfloat16, RtnOptions())
     for a, b, weight in zip(seen, blind, weights, strict=True):
         error = b.qtensor.dequantize() - weight
         whole = ((weight @ stats.hessian) * weight).sum()
@@ -50,7 +51,7 @@ def test_the_hessian_tells_what_matters(weights: list[torch.Tensor], stats: Inpu
 
 def test_unsigned_scales_are_positive(weights: list[torch.Tensor], stats: InputStats) -> None:
     for signed in (True, False):
-        solved = quantize(weights, stats, Scheme(), torch.bfloat16, Options(signed=signed))
+        solved = quantize(weights, stats, Scheme(), torch.bfloat16, RtnOptions(signed=signed))
         assert (solved[0].qtensor.scales < 0).any() == signed
 
 
@@ -64,7 +65,7 @@ def test_threads_change_no_bit(
     results = []
     for count in (1, 2):
         set_threads(count)
-        results.append(quantize([weight], stats, scheme, torch.bfloat16, Options())[0])
+        results.append(quantize([weight], stats, scheme, torch.bfloat16, RtnOptions())[0])
     one, two = results
     assert torch.equal(one.qtensor.codes, two.qtensor.codes)
     assert torch.equal(one.qtensor.scales, two.qtensor.scales)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from quantkit.core.errors import InputError, QuantkitError
+from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.model.open import open_model
 from quantkit.model.structure import trace_structure
 from quantkit.model.walk import release
@@ -104,3 +104,31 @@ def test_buffers_that_a_checkpoint_holds_are_loaded_and_let_go(folder: Path) -> 
     release(gate)
     assert gate.get_buffer("scale").is_meta
     assert gate.get_buffer("passing").tolist() == [1, 1]
+
+
+def test_a_multimodal_model_is_refused_as_one(tmp_path: Path) -> None:
+    """Gemma 3 stores `language_model.model.*`, which transformers renames while it loads."""
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+    text = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+    }
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    Gemma3ForConditionalGeneration(config).save_pretrained(tmp_path)
+    with pytest.raises(RefusedError, match="a model of vision beside text") as caught:
+        open_model(tmp_path)
+    assert "stored under other names" in str(caught.value.why)

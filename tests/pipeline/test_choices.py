@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from quantkit.core.format import LinearFacts
 from quantkit.core.recipe import Recipe, SchemeSpec
+from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme
 from quantkit.model.open import open_model
 from quantkit.model.structure import LinearGroup
 from quantkit.pipeline.choices import Choice, choices_of, overrides_for
-from quantkit.pipeline.prepare import Prepared, checks_of, parts_of, prepare
+from quantkit.pipeline.prepare import Prepared, parts_of, prepare
 
 W4, W4_32, W8 = Scheme("int", 4, None), Scheme("int", 4, 32), Scheme("int", 8, None)
 
@@ -27,7 +28,7 @@ def prepared(folder: Path, *engines: str) -> Prepared:
 
 def found(start: Prepared, schemes: list[Scheme]) -> list[Choice]:
     method, output, engines, _ = parts_of(start.plan.recipe)
-    return choices_of(start, schemes, checks_of(method, output, engines))
+    return choices_of(start, schemes, rules_of(method.name, output, engines))
 
 
 def test_a_choice_is_what_engines_fuse(tiny_checkpoint: Callable[..., Path]) -> None:

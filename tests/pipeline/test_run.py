@@ -173,7 +173,7 @@ def test_overrides_leave_modules_as_they_are(
         ({"method": "gtpq"}, InputError, 2, "gptq"),
         ({"bits": 5}, InputError, 2, "4"),
         ({"group_size": 48}, RefusedError, 4, "--group-size 128"),
-        ({"symmetric": False, "format": "gptq"}, RefusedError, 4, "gptq_v2"),
+        ({"symmetric": False, "format": "gptq"}, RefusedError, 4, "gptq-v2"),
         ({"settings": ["options.dampp=0.1"]}, InputError, 2, "damp"),
         ({"settings": ['overrides=[{match: "*.nothing", skip: true}]']}, InputError, 2, "*"),
         ({"method": "nf4", "format": "gptq"}, RefusedError, 4, "bitsandbytes"),

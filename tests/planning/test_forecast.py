@@ -98,9 +98,10 @@ def test_ranks_that_are_proposed_are_tried_with_their_own_reserve(planned: Plann
         assert again.fits == (ranks >= tensor)
     assert place("4090", "sglang").at(Degrees(4)) == place("4090", "sglang", tensor=4)
     card = find_gpu("4090")
-    stated = Place(card, "sglang", settings_of("sglang", card, Degrees(), chunk=1024))
+    stated = Place(card, "sglang", settings_of("sglang", card, Degrees(), reserve=0, chunk=1024))
     wide = stated.at(Degrees(4)).settings
-    assert (wide.chunk, wide.rows) == (1024, settings_of("sglang", card, Degrees(4)).rows)
+    assert (wide.reserve, wide.chunk) == (0, 1024)
+    assert wide.rows == settings_of("sglang", card, Degrees(4)).rows
 
 
 def test_experts_are_not_dealt_where_there_are_none(planned: Planned) -> None:

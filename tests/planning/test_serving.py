@@ -65,7 +65,21 @@ def test_what_is_stated_goes_before_the_default() -> None:
         ("vlm", {}, "vllm"),
         ("vllm", {"utilisation": "0.9"}, "utilization"),
         ("vllm", {"utilization": "90"}, "utilization"),
-        ("vllm", {"graphs": "much"}, "5GB"),
+        ("vllm", {"utilization": "0"}, "--set utilization=0.9"),
+        ("vllm", {"utilization": "nan"}, "--set utilization=0.9"),
+        ("vllm", {"slack": "-0.1"}, "--set slack=0.03"),
+        ("vllm", {"slack": "2"}, "--set slack=0.03"),
+        ("vllm", {"chunk": "0"}, "--set chunk=256"),
+        ("vllm", {"chunk": "1.5"}, "--set chunk=256"),
+        ("vllm", {"rows": "1e12"}, "--set rows=256"),
+        ("vllm", {"block": "inf"}, "--set block=16"),
+        ("vllm", {"graphs": "much"}, "--set graphs=5GB"),
+        ("vllm", {"graphs": "-1"}, "--set graphs=5GB"),
+        ("vllm", {"nccl": "3"}, "--set nccl=3GB"),
+        ("vllm", {"reserve": "5GB", "graphs": "0"}, "--set reserve=0"),
+        ("sglang", {"chunk": "4096"}, "--set reserve=0"),
+        ("transformers", {"chunk": "4096"}, "--engine vllm"),
+        ("transformers", {"block": "16"}, "--engine vllm"),
     ],
 )
 def test_what_is_unknown_is_refused(engine: str, stated: dict[str, str], hint: str) -> None:
@@ -81,7 +95,12 @@ def test_every_engine_states_every_overhead() -> None:
         assert all(figure.bytes > 0 and figure.rule for figure in figures)
 
 
-@pytest.mark.parametrize("key", ["block", "rows"])
+def test_sglang_goes_by_its_parts_without_a_reserve() -> None:
+    settings = settings_of("sglang", find_gpu("4090"), Degrees(), reserve="0", chunk="512")
+    assert (settings.reserve, settings.chunk) == (0, 512)
+
+
+@pytest.mark.parametrize("key", ["block", "rows", "chunk"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_there_is_at_least_one(engine: str, key: str) -> None:
     with pytest.raises(InputError, match=f"{key} is `0`"):

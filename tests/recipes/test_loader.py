@@ -1,4 +1,5 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from quantkit.recipes.loader import (
     load_family,
     load_recipe,
 )
-from quantkit.recipes.schema import recipe_of
+from quantkit.recipes.schema import document_of, recipe_of
 
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cn")), max_size=40)
 NAME = LINE.filter(bool)
@@ -157,13 +158,13 @@ def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
         ({"method": "gptw"}, "unknown method `gptw`", "--method gptq"),
         ({"recipe": "gtpq"}, "unknown recipe `gtpq`", "--recipe gptq"),
         ({"recipe": "missing.yaml"}, "no recipe file `missing.yaml`", "quantkit recipes list"),
-        ({"format": "gptq_v3"}, "--format: unknown format `gptq_v3`", "gptq-v2"),
-        ({"bits": 5}, "--bits: expected 2, 3, 4 or 8, not 5", "2, 3, 4 or 8"),
-        ({"group_size": "x"}, "--group-size: expected", "128, 64 or 32"),
+        ({"format": "gptq_v3"}, "--format: unknown format `gptq_v3`", "--format gptq-v2"),
+        ({"bits": 5}, "--bits: expected 2, 3, 4 or 8, not 5", "--bits 4"),
+        ({"group_size": "x"}, "--group-size: expected", "--group-size 128"),
         ({"samples": -1}, "--samples: expected", InputError.remedy),
-        ({"settings": ["scheme.bit=4"]}, "--set scheme.bit: unknown key", "bits"),
-        ({"settings": ["bits=4"]}, "--set bits: unknown key", "scheme.bits"),
-        ({"settings": ["damp=0.1"]}, "--set damp: unknown key", "options.damp"),
+        ({"settings": ["scheme.bit=4"]}, "--set scheme.bit: unknown key", "--set scheme.bits=4"),
+        ({"settings": ["bits=4"]}, "--set bits: unknown key", "--set scheme.bits=4"),
+        ({"settings": ["damp=0.1"]}, "--set damp: unknown key", "--set options.damp=0.1"),
         ({"settings": ["damp"]}, "--set damp: a key and a value", "--set options.damp=0.05"),
         ({"settings": ["a..b=1"]}, "--set a..b=1: a key and a value", "--set options.damp=0.05"),
         ({"settings": ["scheme=3"]}, "--set scheme: expected", InputError.remedy),
@@ -217,3 +218,23 @@ def test_families_are_found_by_model_type_and_each_type_once() -> None:
     assert load_family("llama") is None
     types = [t for f in files if (family := load_family(f.stem)) for t in family.model_types]
     assert len(types) == len(set(types))
+
+
+def test_the_recipe_of_an_artifact_is_read_from_its_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = build_recipe("gptq", bits=3, settings=["overrides=[{match: '*.down_proj', bits: 8}]"])
+    (tmp_path / "out").mkdir()
+    written = {"schema_version": 1, "recipe": document_of(recipe), "modules": ["x" * 2_000_000]}
+    (tmp_path / "out" / "quantkit.json").write_text(json.dumps(written))
+    monkeypatch.chdir(tmp_path)
+    for name in ("out", "out/", str(tmp_path / "out"), "out/quantkit.json"):
+        assert load_recipe(name) == recipe
+    assert build_recipe("out", group_size=32).scheme.group_size == 32
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"recipe": []}', "[" * 100_000, '{"recipe": 1e999}'])
+def test_a_manifest_without_a_recipe_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "quantkit.json").write_text(text)
+    with pytest.raises(InputError, match="holds no recipe"):
+        load_recipe(str(tmp_path))

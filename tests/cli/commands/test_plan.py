@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 import shutil
 import struct
@@ -81,6 +82,14 @@ def test_explain_prints_the_rules(quantkit: Call, llama: str) -> None:
         assert rule in out
 
 
+def test_without_a_gpu_the_rules_are_those_of_the_weights(quantkit: Call, llama: str) -> None:
+    _, out, _ = quantkit("plan", llama, "--explain")
+    lines = [line for line in out.splitlines() if "sum over" in line]
+    told = {tuple(re.split("  +", line)[:2]): line for line in lines}
+    assert "11,274,289,152" in told["bf16", "mlp"]
+    assert "as gptq stores W4 g128 sym" in told["W4 g128 sym (gptq)", "mlp"]
+
+
 def test_flags_say_what_the_build_would_be(quantkit: Call, llama: str) -> None:
     flags = ["--recipe", "rtn", "--bits", "3", "--set", "scheme.group_size=64"]
     flags += ["--set", "format=compressed-tensors"]
@@ -107,7 +116,7 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
     assert quantkit("plan", llama, *options, "24GB")[0] == 0
     code, _, error = quantkit("plan", llama, *options, "4GiB")
     assert code == 3
-    assert "more than 4GiB" in error
+    assert "more than 4,294,967,296" in error
     assert quantkit("plan", llama, "--fail-over", "16GB")[0] == 3  # as it is
     assert quantkit("plan", llama, "--bits", "4", "--fail-over", "16GB")[0] == 0
 
@@ -122,7 +131,7 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
         (("--gpu", "4090", "--kv", "4"), 2, "--kv 16"),
         (("--gpu", "4090", "--set", "pp=two"), 2, "pp=2"),
         (("--gpu", "4090", "--batch", "0"), 2, "--help"),
-        (("--gpu", "4090", "--batch", "9" * 20), 2, "--batch 1"),
+        (("--gpu", "4090", "--batch", "9" * 20), 2, "--batch 8"),
         (("--gpu", "4090", "--context", "1M"), 4, "--context 131072"),
         (("--gpu", "4090", "--set", "ep=8"), 4, "ep=1"),
         (("--gpus", "4"), 2, "--train"),
@@ -131,6 +140,29 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
         (("--train", "full", "--tp", "2"), 2, "without --tp"),
         (("--train", "full", "--kv", "8"), 2, "--kv"),
         (("--train", "full", "--bits", "4"), 2, "--bits"),
+        (("--train", "full", "--engine", "vllm"), 2, "without --engine"),
+        (("--train", "full", "--set", "pp=2"), 2, "without --set pp"),
+        (("--train", "full", "--set", "chunk=512"), 2, "without --set of an engine"),
+        (("--train", "full", "--set", "rank=8"), 2, "--train lora"),
+        (("--train", "ful"), 2, "--train full"),
+        (("--train", "lora", "--set", "optimizer=sgd"), 2, "--set optimizer=adamw"),
+        (("--context", "8k"), 2, "--gpu 4090"),
+        (("--batch", "4"), 2, "--gpu 4090"),
+        (("--engine", "vllm"), 2, "--gpu 4090"),
+        (("--tp", "2"), 2, "--gpu 4090"),
+        (("--kv", "8"), 2, "--gpu 4090"),
+        (("--set", "ep=2"), 2, "--gpu 4090"),
+        (("--set", "chunk=512"), 2, "--gpu 4090"),
+        (("--gpu", "4090", "--explain", "--against", "x/y"), 2, "without --against"),
+        (("--gpu", "4090", "--set", "pp=99"), 2, "--set pp=32"),
+        (("--set", "options.damping=1"), 2, "--set options.damp=0.05"),
+        (("--set", "options.damp=much"), 2, "--set options.damp=0.05"),
+        (("--set", "options.damp=-1"), 2, "--set options.damp=0.05"),
+        (("--recipe", "smoothquant", "--set", "options.alpha=2"), 2, "without --set options"),
+        (("--recipe", "smoothquant", "--bits", "4"), 4, "--bits 8"),
+        (("--set", "method=nf4"), 4, "--set scheme.grid=nf4"),
+        (("--fail-over", "24"), 2, "--fail-over 24GB"),
+        (("--fail-over", "much"), 2, "--fail-over 5GB"),
         (
             (
                 "--gpu",
@@ -208,7 +240,7 @@ def test_the_next_command_makes_the_build_that_was_planned(quantkit: Call, tmp_p
 
 def test_a_build_that_was_asked_for_and_is_refused_ends_in_4(quantkit: Call, llama: str) -> None:
     wrong = ("--bits", "4", "--set", "scheme.group_size=96")
-    code, out, error = quantkit("plan", llama, *wrong, "--fail-over", "1")
+    code, out, error = quantkit("plan", llama, *wrong, "--fail-over", "1MB")
     assert (code, "group size 96" in out, "group size 96" in error) == (4, True, True)
     assert quantkit("plan", llama, "--gpu", "4090", "--recipe", "nf4-double")[0] == 4
     known = Path(__file__).parents[2] / "planning" / "known_models.json"
@@ -234,6 +266,50 @@ def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> N
     assert "17.7" in lines["bf16"]
     both = json.loads(quantkit("plan", llama, "--against", str(EMBEDDED), "--json")[1])
     assert [document["model"] for document in both][1] == "embedded"
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> str:
+    """The embedded model, quantized."""
+    recipe = package.build_recipe("rtn", settings=["format=compressed-tensors"])
+    package.quantize(str(EMBEDDED), tmp_path / "rtn", recipe=recipe, evaluate=False)
+    return str(tmp_path / "rtn")
+
+
+@pytest.mark.parametrize("place", [(), ("--gpu", "4090"), ("--gpu", "4090", "--engine", "sglang")])
+def test_an_artifact_stands_beside_every_build(
+    quantkit: Call, artifact: str, place: tuple[str, ...]
+) -> None:
+    def rows(*arguments: str) -> dict[str, list[str]]:
+        code, out, _ = quantkit("plan", *arguments, *place)
+        assert code == 0
+        lines = [re.split("  +", line) for line in out.splitlines()]
+        return {words[0]: words[1:] for words in lines if len(words) > 3}
+
+    stored = "compressed-tensors"
+    one = rows(artifact, "--against", str(EMBEDDED))
+    assert len(one) == 6  # with the head
+    assert float(one[f"{stored}, bf16"][2]) > (1 if place else 1.5)
+    assert rows(str(EMBEDDED), "--against", artifact).keys() > {f"bf16, {stored}"}
+    assert rows(artifact, "--against", artifact)[stored][2] == "1.0"
+
+
+def test_builds_of_one_recipe_are_compared_whatever_their_groups(
+    quantkit: Call, llama: str, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "config.json"
+    other.parent.mkdir()
+    other.write_text(json.dumps(LLAMA_8B | {"intermediate_size": 14400, "torch_dtype": "float16"}))
+    _, out, _ = quantkit("plan", llama, "--against", str(other))
+    assert "\nbf16, f16  " in out
+    assert "\nW4 g128 sym (gptq), W4 g64 sym (gptq)  " in out
+
+
+def test_trainings_are_compared_by_what_a_gpu_needs(quantkit: Call, llama: str) -> None:
+    _, alone, _ = quantkit("plan", llama, "--train", "full")
+    need = re.findall(r"^([0-9.]+) GiB on each GPU", alone, re.MULTILINE)
+    _, out, _ = quantkit("plan", llama, "--train", "full", "--against", llama)
+    assert re.split("  +", out.splitlines()[-1]) == ["bf16", *need, *need, "1.0"]
 
 
 def sparse_checkpoint(folder: Path, layers: int, experts: int, shards: int) -> int:

@@ -1,0 +1,25 @@
+import pytest
+
+from quantkit.core.errors import InputError
+from quantkit.planning.heard import SCHOOLED, SERVED, require_heard
+
+STATED = {**dict.fromkeys(SERVED, 2), "engine": "vllm", "settings": {"chunk": "512"}}
+
+
+def test_a_gpu_hears_all_and_nothing_needs_none() -> None:
+    require_heard({**STATED, "recipes": ()}, gpu=True, training=False)
+    silent: dict[str, object] = {**dict.fromkeys(SERVED), "settings": {}, "recipes": ()}
+    require_heard(silent, gpu=False, training=False)
+    require_heard({**silent, "recipes": None}, gpu=False, training=True)
+
+
+@pytest.mark.parametrize("key", [*SERVED, "recipes"])
+@pytest.mark.parametrize("training", [False, True])
+def test_each_goes_with_a_gpu_or_with_training(key: str, training: bool) -> None:
+    stated = {key: STATED.get(key, ())}
+    if key in SCHOOLED if training else key == "recipes":
+        require_heard(stated, gpu=False, training=training)
+        return
+    with pytest.raises(InputError) as caught:
+        require_heard(stated, gpu=training, training=training)
+    assert SERVED.get(key, "--bits") in str(caught.value)
