@@ -66,6 +66,7 @@ def change(path: str, changes: dict[str, Any]) -> None:
         ({}, "--gpu h100 --tp 2 --recipe nf4 --engine sglang", "bitsandbytes packed"),
         ({}, "--gpu h100 --tp 2 --engine transformers", "deals whole layers"),
         ({}, "--gpu b200 --recipe smoothquant", "Blackwell"),
+        ({}, "--gpu 4090 --recipe nf4-double", "no bitsandbytes loader"),
         ({}, "--gpu t4 --engine sglang --bits 4", "Marlin begins"),
         ({}, "--gpu 4090 --set ep=8", "no experts"),
         ({}, "--gpu 4090 --context 1M", "more than the model has"),
@@ -95,3 +96,45 @@ def test_a_build_of_no_legal_group_proposes_one_that_is(quantkit: Call, llama: s
     assert hint == "--recipe gptq --set scheme.group_size=64"
     code, out, _ = quantkit("plan", llama, "--gpu", "4090", "--tp", "4", *hint.split())
     assert (code, "W4 g64 sym (gptq) fits" in out, "refused" in out) == (0, True, False)
+
+
+def test_a_tower_is_counted_or_said_not_to_be(quantkit: Call, llama: str) -> None:
+    inner = json.loads(Path(llama).read_text())
+    whole = {"model_type": "llava", "text_config": inner, "torch_dtype": "bfloat16"}
+    whole["vision_config"] = {"model_type": "clip_vision_model"}
+    for model_type, noted in (("llava", False), ("internvl", True)):
+        change(llama, whole | {"model_type": model_type})
+        _, out, _ = quantkit("plan", llama, "--gpu", "4090")
+        assert ("not counted: what vision_config describes" in out) == noted
+        document = json.loads(quantkit("plan", llama, "--json")[1])
+        assert (len(document["notes"]) == 1) == noted
+        assert ("tower" in document["builds"][0]["parts"]) != noted
+
+
+def test_what_is_not_known_is_planned_with_a_word_or_refused(quantkit: Call, llama: str) -> None:
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
+    assert (code, "taken to be built as a Llama" in out) == (0, False)
+    change(llama, {"model_type": "foobar"})
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
+    assert (code, "foobar is not known: taken to be built as a Llama" in out) == (0, True)
+    change(llama, {"model_type": "bert"})
+    code, _, error = quantkit("plan", llama)
+    assert (code, "try: a decoder" in error) == (4, True)
+    change(llama, {"model_type": "llama", "hidden_size": None})
+    config = json.loads(Path(llama).read_text())
+    Path(llama).write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    code, _, error = quantkit("plan", llama)
+    assert (code, "hidden_size is missing" in error) == (2, True)
+
+
+def test_a_build_that_was_asked_for_and_is_refused_ends_in_4(
+    quantkit: Call, llama: str, known_models: dict[str, Any]
+) -> None:
+    wrong = ("--bits", "4", "--set", "scheme.group_size=96")
+    code, out, error = quantkit("plan", llama, *wrong, "--fail-over", "1MB")
+    assert (code, "group size 96" in out, "group size 96" in error) == (4, True, True)
+    assert quantkit("plan", llama, "--gpu", "4090", "--recipe", "nf4-double")[0] == 4
+    Path(llama).write_text(json.dumps(known_models["Mixtral-8x7B"]["config"]))
+    code, out, _ = quantkit("plan", llama, "--gpu", "h100", "--bits", "4")
+    assert (code, "next: " in out) == (4, False)
+    assert "merges its experts" in out

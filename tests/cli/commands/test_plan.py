@@ -238,19 +238,6 @@ def test_the_next_command_makes_the_build_that_was_planned(quantkit: Call, tmp_p
     assert command[5:] == ["--recipe", "gptq", "--bits", "8", "--group-size", "64"]
 
 
-def test_a_build_that_was_asked_for_and_is_refused_ends_in_4(quantkit: Call, llama: str) -> None:
-    wrong = ("--bits", "4", "--set", "scheme.group_size=96")
-    code, out, error = quantkit("plan", llama, *wrong, "--fail-over", "1MB")
-    assert (code, "group size 96" in out, "group size 96" in error) == (4, True, True)
-    assert quantkit("plan", llama, "--gpu", "4090", "--recipe", "nf4-double")[0] == 4
-    known = Path(__file__).parents[2] / "planning" / "known_models.json"
-    (config,) = [m["config"] for m in json.loads(known.read_text()) if m["name"] == "Mixtral-8x7B"]
-    Path(llama).write_text(json.dumps(config))
-    code, out, _ = quantkit("plan", llama, "--gpu", "h100", "--bits", "4")
-    assert (code, "next: " in out) == (4, False)
-    assert "merges its experts" in out
-
-
 def test_a_bar_of_any_load_is_as_long(quantkit: Call, llama: str) -> None:
     _, out, _ = quantkit("plan", llama, "--gpu", "1GB", "--batch", "65536", "--context", "128k")
     (drawn,) = [line for line in out.splitlines() if line.startswith("[")]
@@ -409,30 +396,3 @@ def test_the_function_gives_what_the_command_shows(llama: str) -> None:
     assert found.chosen.build.name == "W8A8 channel sym (smoothquant)"
     with pytest.raises(InputError):
         package.plan(llama, gpu="4090", settings={"nothing": "1"})
-
-
-def test_a_tower_is_counted_or_said_not_to_be(quantkit: Call, llama: str) -> None:
-    vision = {"model_type": "clip_vision_model"}
-    whole = {"model_type": "llava", "text_config": LLAMA_8B, "torch_dtype": "bfloat16"}
-    for config, noted in ((whole, False), (whole | {"model_type": "internvl"}, True)):
-        Path(llama).write_text(json.dumps(config | {"vision_config": vision}))
-        _, out, _ = quantkit("plan", llama, "--gpu", "4090")
-        assert ("not counted: what vision_config describes" in out) == noted
-        document = json.loads(quantkit("plan", llama, "--json")[1])
-        assert (len(document["notes"]) == 1) == noted
-        assert ("tower" in document["builds"][0]["parts"]) != noted
-
-
-def test_what_is_not_known_is_planned_with_a_word_or_refused(quantkit: Call, llama: str) -> None:
-    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
-    assert (code, "taken to be built as a Llama" in out) == (0, False)
-    Path(llama).write_text(json.dumps(LLAMA_8B | {"model_type": "foobar"}))
-    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
-    assert (code, "foobar is not known: taken to be built as a Llama" in out) == (0, True)
-    Path(llama).write_text(json.dumps(LLAMA_8B | {"model_type": "bert"}))
-    code, _, error = quantkit("plan", llama)
-    assert (code, "try: a decoder" in error) == (4, True)
-    less = {key: value for key, value in LLAMA_8B.items() if key != "hidden_size"}
-    Path(llama).write_text(json.dumps(less))
-    code, _, error = quantkit("plan", llama)
-    assert (code, "hidden_size is missing" in error) == (2, True)
