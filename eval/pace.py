@@ -1,11 +1,11 @@
 """How fast this machine is at what quantizing takes: a few seconds of it, on random numbers."""
 
 from collections.abc import Callable
-from importlib import import_module
 from time import perf_counter
 
 import torch
 from scipy.optimize import nnls
+from transformers import LlamaConfig, LlamaModel  # any model's code is as large
 
 from quantkit.core import registry
 from quantkit.core.errors import ResourceError
@@ -20,6 +20,8 @@ from quantkit.stats.inputs import InputStats
 
 SHAPES = ((512, 512), (64, 2048), (2048, 2048))
 """Outputs and inputs of the linears that are solved: what grows with which of them comes apart."""
+WIDTH = 1024
+"""Of the block whose forward is timed."""
 TIMES = 2
 """Of which the fastest counts: whatever else runs on a machine only adds."""
 SCHEMES = (
@@ -37,7 +39,6 @@ def measure_pace(report: Report = silent) -> Pace:
     Raises:
         ResourceError: the system does not tell how much memory a process holds.
     """
-    import_module("transformers.models.llama.modeling_llama")  # any model's code is as large
     run_kernels()
     give_back()
     base = resident_bytes()
@@ -53,7 +54,7 @@ def measure_pace(report: Report = silent) -> Pace:
     widest = max(inputs)
     return Pace(
         machine=machine_key(),
-        forward={name: _forward(inputs[widest], dtype) for name, dtype in DTYPES.items()},
+        forward={name: _forward(dtype) for name, dtype in DTYPES.items()},
         hessian=_hessian(inputs[widest]),
         solving=solving,
         base_rss_bytes=base,
@@ -90,11 +91,20 @@ def _fastest(work: Callable[[], object]) -> float:
     return min(found)
 
 
-def _forward(inputs: torch.Tensor, dtype: torch.dtype) -> float:
-    """Seconds of a product of activations with a square weight."""
-    width = inputs.shape[-1]
-    x, weight = inputs.to(dtype), inputs[0, :width].to(dtype)
-    return _fastest(lambda: torch.nn.functional.linear(x, weight)) / (x.numel() * len(weight))
+@torch.no_grad()
+def _forward(dtype: torch.dtype) -> float:
+    """Seconds of a product of activations and weights, with all else that a block computes."""
+    config = LlamaConfig(
+        hidden_size=WIDTH,
+        intermediate_size=3 * WIDTH,
+        num_attention_heads=WIDTH // 64,
+        num_hidden_layers=1,
+        vocab_size=1,
+    )
+    block = LlamaModel(config).to(dtype)
+    weights = sum(m.weight.numel() for m in block.modules() if isinstance(m, torch.nn.Linear))
+    states = torch.ones(4, CHUNK // 4, WIDTH, dtype=dtype)
+    return _fastest(lambda: block(inputs_embeds=states, use_cache=False)) / (CHUNK * weights)
 
 
 def _hessian(inputs: torch.Tensor) -> float:
