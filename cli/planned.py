@@ -27,6 +27,7 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "model_type": model.architecture.model_type,
         "origin": model.inventory.origin,
         "quantized": model.quantized,
+        "notes": list(model.notes),
         "context": found.load.context,
         "batch": found.load.sequences,
         "kv": found.load.cache,
@@ -128,7 +129,10 @@ def _head(found: "Forecast") -> list[str]:
     )
     if extra:
         lines.append(f"not counted: {size(extra)} of extra blocks, which engines load on demand")
+    lines += model.notes
     if place is not None:
+        served = found.chosen.deployment if found.chosen else None
+        load = served.load if served else load
         speed = f", {place.gpu.bandwidth / 1e9:.0f} GB/s" if place.gpu.bandwidth else ""
         count = place.degrees.gpus
         lines.append(
@@ -268,15 +272,15 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
 
 
 def _run_lines(run: "Making | None") -> list[str]:
-    """What it takes to quantize; minutes where runs have finished here before."""
+    """What it takes to quantize; the time where this machine was timed."""
     if run is None:
         return []
     memory = f"about {size(run.plan.peak.bytes)} of memory beside torch's"
     if run.peak_rss_bytes is not None:
         memory = f"about {size(run.peak_rss_bytes)} of memory"
     times = [duration(seconds) for seconds in run.seconds or ()]
-    lasts = [f"{' to '.join(times)} by earlier runs"] if times else []
-    needs = ", ".join([f"{size(run.plan.disk_bytes)} of disk", memory, *lasts])
+    lasts = f", {' to '.join(times)}" if times else "; how long: quantkit doctor --time"
+    needs = f"{size(run.plan.disk_bytes)} of disk, {memory}{lasts}"
     return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
 
 

@@ -9,7 +9,9 @@ import torch
 from quantkit.checkpoint.files import found_in
 from quantkit.checkpoint.tensors import DTYPE_NAMES
 from quantkit.core.errors import ResourceError
+from quantkit.core.progress import Report, silent
 from quantkit.eval.memory import resident_bytes
+from quantkit.eval.pace import measure_pace, run_kernels
 from quantkit.pipeline.measure import peak_rss
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import Prepared
@@ -18,28 +20,33 @@ from quantkit.planning.architecture import Architecture, Layer
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.making import Making, made_here
 from quantkit.planning.run import Run, RunPlan, plan_run
-from quantkit.planning.timing import PastRun, machine_key, remember
+from quantkit.planning.timing import recall, remember
 
+LARGE = 200_000_000
+"""Weights that take some minutes, beside which ten seconds of timing are nothing."""
 MARGIN = 1.1
 """A run is refused only where even this much less than planned would not fit."""
 
 
-def forecast(prepared: Prepared, ids: torch.Tensor | None, max_shard_size: int) -> Making:
-    """The plan of a run over the calibration windows `ids` beside what this process holds now."""
+def forecast(
+    prepared: Prepared, ids: torch.Tensor | None, max_shard_size: int, report: Report = silent
+) -> Making:
+    """The plan of a run over the calibration windows `ids` beside what this process holds now.
+
+    A machine that was never timed is timed before a run that takes much longer than that.
+    """
     plan = plan_prepared(prepared, tuple(ids.shape) if ids is not None else (0, 0), max_shard_size)
     if prepared.model.device.type != "cpu":
         return Making(plan)
-    _run_kernels()
+    run_kernels()
     give_back()
     base = resident_bytes()
-    return Making(plan) if base is None else made_here(plan, prepared.method.name, base, peak_rss())
-
-
-def learn(found: Making, method: str, seconds: float) -> None:
-    """Remember how long a finished run took, for the plans of others."""
-    if found.base_rss_bytes is not None:
-        past = PastRun(machine_key(), method, found.plan.operations, seconds, found.base_rss_bytes)
-        remember(past)
+    if base is None:
+        return Making(plan)
+    pace = recall()
+    if pace is None and plan.work.weights >= LARGE:
+        remember(pace := measure_pace(report))
+    return made_here(plan, prepared.method.name, pace, base, peak_rss())
 
 
 def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> RunPlan:
@@ -71,19 +78,6 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
         device=model.device.type,
     )
     return plan_run(inventory_from_headers(model.checkpoint.names, shape), quantized, run)
-
-
-@torch.no_grad()
-def _run_kernels() -> None:
-    """Run what a run will run, once and small: then all that libraries load for it is counted."""
-    for dtype in (torch.float32, torch.bfloat16):
-        x = torch.eye(256, dtype=dtype)
-        torch.nn.functional.linear(x, x)
-        heads = x.view(1, 4, 64, 256)
-        torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
-    square = torch.eye(256)
-    torch.linalg.cholesky_ex(square)
-    torch.linalg.solve_triangular(square, square, upper=False)
 
 
 def require_memory(found: Making) -> None:

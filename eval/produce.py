@@ -13,7 +13,7 @@ from quantkit.core.gate import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.card import model_card
-from quantkit.eval.forecast import forecast, learn, require_memory
+from quantkit.eval.forecast import forecast, require_memory
 from quantkit.eval.gates import SMOKE, engine_verdicts, judge, unscored
 from quantkit.eval.modules import error_map
 from quantkit.eval.report.load import study_of_manifest
@@ -127,7 +127,7 @@ def drafted(order: Order, report: Report = silent) -> Iterator[Draft]:
     watch, prepared = stopwatch(), order.prepared
     map_large_tensors()
     ids = order.calibration.input_ids if order.calibration else None
-    coming = forecast(prepared, ids, order.max_shard_size)
+    coming = forecast(prepared, ids, order.max_shard_size, report)
     report(Progress("plan", 1, 1, coming.line()))
     require_memory(coming)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
@@ -138,7 +138,6 @@ def drafted(order: Order, report: Report = silent) -> Iterator[Draft]:
         manifest = manifest_of(order.source, prepared, document, order.calibration, built)
         manifest = replace(manifest, planned=coming.to_dict(), measured=asdict(watch()))
         writer.write_json(FILE_NAME, manifest.to_dict())
-        learn(coming, prepared.method.name, manifest.measured["seconds"])
         yield Draft(order, writer, manifest, watch)
 
 

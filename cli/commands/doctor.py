@@ -1,16 +1,25 @@
 """Check this machine and this installation."""
 
+from typing import Annotated
+
+import typer
+
 from quantkit.cli.console import Console, table
 
 EXAMPLES = """\b
 Examples:
-  quantkit doctor
+  quantkit doctor --time
   quantkit doctor --json
 """
 FAULTY = 5
 
 
-def doctor(console: Console) -> int:
+def doctor(
+    console: Console,
+    time: Annotated[
+        bool, typer.Option("--time", help="Time this machine, for plan: ten seconds.")
+    ] = False,
+) -> int:
     """Check this machine and this installation.
 
     Exit code 5 where something has to be mended.
@@ -19,7 +28,7 @@ def doctor(console: Console) -> int:
 
     from quantkit import api
 
-    findings = api.doctor()
+    findings = api.doctor(time=time, report=console.report)
     rows = [(f.check, "ok" if f.ok else "FAULT", f.detail) for f in findings]
     hints = [f"try: {f.hint}" for f in findings if f.hint and not f.ok]
     text = "\n".join([table(("check", "", "found"), rows), *hints])

@@ -1,9 +1,9 @@
 """One function per verb: where the parts are put together."""
 
-from quantkit.api.foretelling import plan
+from quantkit.api.foretelling import doctor, plan
 from quantkit.api.judging import demo, evaluate, generate, report, sweep
 from quantkit.api.making import dry_run, fit, quantize
-from quantkit.pipeline.doctor import Finding, doctor
+from quantkit.pipeline.doctor import Finding
 
 __all__ = [
     "Finding",

@@ -1,12 +1,15 @@
-"""The verb that tells beforehand: from config and headers, without torch."""
+"""The verbs that tell beforehand: of a model from config and headers, and of this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from quantkit.core.progress import Report, silent
+
 if TYPE_CHECKING:
     from quantkit.core.recipe import Recipe
+    from quantkit.pipeline.doctor import Finding
     from quantkit.planning.forecast import Forecast
     from quantkit.planning.train import Training
 
@@ -75,3 +78,24 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
 
         recipes = [load_recipe(name) for name in PLANNED_RECIPES]
     return forecast(planned, recipes or (), place, load, asked=asked)
+
+
+def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...]:
+    """Whether this machine and this installation are fit for the work.
+
+    Args:
+        time: whether to time the machine, for the plans of runs on it: about ten seconds.
+        report: is told how far the timing is.
+    """
+    from quantkit.pipeline.doctor import Finding
+    from quantkit.pipeline.doctor import doctor as examine
+    from quantkit.planning.timing import recall, remember
+
+    found = examine()
+    if time:
+        from quantkit.eval.pace import measure_pace
+
+        remember(measure_pace(report))
+    pace = recall()
+    detail = pace.line() if pace else "not timed: quantkit doctor --time"
+    return (*found, Finding("pace", ok=True, detail=detail))

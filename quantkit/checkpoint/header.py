@@ -26,9 +26,10 @@ DTYPE_BYTES = {
 ENTRY = frozenset(("dtype", "shape", "data_offsets"))
 MAX_HEADER = 100 * 2**20
 MAX_DIMS = 8
-MAX_DIM = 2**40
+MOST = 2**44
+"""Above any dimension, and any file."""
 MAX_EMPTY = 1000
-_NAME = re.compile(r"(?!/)(?!.*\.\.)[A-Za-z0-9._/-]{1,512}")
+_NAME = re.compile(r"[A-Za-z0-9._-][A-Za-z0-9._/-]{,511}")
 
 
 class TensorInfo(NamedTuple):  # made six times as fast as a frozen dataclass
@@ -86,13 +87,16 @@ def parse_header(raw: bytes, shard: str, size: int) -> dict[str, TensorInfo]:
 
 
 def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
-    """The entry of a header, of whose three values none nests any deeper."""
-    if not _NAME.fullmatch(name):
+    """The entry of a header, of whose three values none nests any deeper.
+
+    Written for speed: some models have 92,000 of them.
+    """
+    if not _NAME.fullmatch(name) or ".." in name:
         raise _fault(shard, f"{name[:80]!r} is no name for a tensor")
     if not isinstance(entry, dict) or entry.keys() != ENTRY:
         raise _fault(shard, f"the entry of `{name}` is not dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not _naturals(shape) or len(shape) > MAX_DIMS or max(shape, default=0) > MAX_DIM:
+    if not _naturals(shape) or len(shape) > MAX_DIMS:
         raise _fault(shard, f"`{name}` has the shape {str(shape)[:80]}")
     if not _naturals(offsets) or len(offsets) != 2:
         raise _fault(shard, f"`{name}` has the offsets {str(offsets)[:80]}")
@@ -104,17 +108,19 @@ def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
             hint="a checkpoint in BF16, F16 or F32",
         )
     expected = math.prod(shape) * DTYPE_BYTES[dtype]
-    if offsets[1] - offsets[0] != expected:
-        given = offsets[1] - offsets[0]
+    start, end = offsets
+    if end - start != expected:
+        given = end - start
         raise _fault(shard, f"`{name}` needs {expected:,} bytes, its offsets give {given:,}")
-    return TensorInfo(dtype, tuple(shape), shard, begin + offsets[0], begin + offsets[1])
+    return TensorInfo(dtype, tuple(shape), shard, begin + start, begin + end)
 
 
 def _naturals(value: Any) -> bool:
+    """Whether it is a list of dimensions or offsets: whole numbers up to a bound."""
     if type(value) is not list:
         return False
-    for item in value:  # noqa: SIM110 - twice as fast as all(), and there are 184,000 in some models
-        if type(item) is not int or item < 0:
+    for item in value:  # noqa: SIM110 - twice as fast as all()
+        if type(item) is not int or not 0 <= item <= MOST:
             return False
     return True
 
@@ -124,11 +130,11 @@ def _check_layout(tensors: dict[str, TensorInfo], shard: str, begin: int, size: 
     if sum(info.nbytes == 0 for info in tensors.values()) > MAX_EMPTY:
         raise _fault(shard, f"more than {MAX_EMPTY:,} of its tensors are empty")
     at = begin
-    for name, info in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
-        if info.start != at:
-            kind = "overlaps the tensor before it" if info.start < at else "leaves a hole before it"
+    for start, end, name in sorted((info.start, info.end, name) for name, info in tensors.items()):
+        if start != at:
+            kind = "overlaps the tensor before it" if start < at else "leaves a hole before it"
             raise _fault(shard, f"`{name}` {kind}")
-        at = info.end
+        at = end
     if at != size:
         word = "missing" if at > size else "too many"
         raise _fault(shard, f"{abs(at - size):,} bytes of data are {word}", cut=at > size)

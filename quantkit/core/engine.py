@@ -7,6 +7,11 @@ from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 
 
+def same_dtype(dtype: str, _model_type: str, _capability: str | None) -> str:
+    """The dtype itself."""
+    return dtype
+
+
 def no_fault(*_: object) -> None:
     """No fault at all."""
 
@@ -20,6 +25,8 @@ class Engine:
         ranks holds of a linear, or of linears that the engine makes one of.
     refuses_gpu(format, scheme, capability): the same of a GPU; `capability` is CUDA's ("8.9"), or
         the name of another maker's architecture.
+    serves(dtype, model type, capability): the dtype, as safetensors names it, in which it serves a
+        model of that dtype unless told otherwise; the capability of a GPU may not be known.
     `versions` are those that the rules were checked against.
     """
 
@@ -29,3 +36,4 @@ class Engine:
     refuses: Callable[[str, Scheme, LinearFacts], str | None]
     refuses_slice: Callable[[str, Scheme, LinearFacts, LinearFacts], str | None] = no_fault
     refuses_gpu: Callable[[str, Scheme, str], str | None] = no_fault
+    serves: Callable[[str, str, str | None], str] = same_dtype

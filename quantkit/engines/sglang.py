@@ -53,6 +53,13 @@ def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
     return None
 
 
+def serves(dtype: str, model_type: str, _capability: str | None) -> str:
+    """The dtype that `--dtype auto` stands for: fp16 for fp32, bf16 for Gemma."""
+    if dtype != "F32":
+        return dtype
+    return "BF16" if model_type.startswith("gemma") else "F16"
+
+
 ENGINE = Engine(
     name="sglang",
     summary="SGLang",
@@ -60,4 +67,5 @@ ENGINE = Engine(
     refuses=refuses,
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
+    serves=serves,
 )

@@ -10,7 +10,10 @@ from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
 MARLIN_CAPABILITY = (7, 5)
+BFLOAT16 = (8, 0)
 BLACKWELL = (10, 0)
+NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
+"""Families that vLLM does not run in fp16."""
 
 
 def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
@@ -57,7 +60,7 @@ def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
         return "vLLM does not run on Apple's GPUs"
     if not capability[:1].isdigit():
         return None
-    number = tuple(int(part) for part in capability.split("."))
+    number = _version(capability)
     if number < MARLIN_CAPABILITY:
         return f"vLLM's kernels begin at compute capability 7.5, this GPU has {capability}"
     if scheme.activation == "int8-token" and number >= BLACKWELL:
@@ -68,6 +71,21 @@ def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
     return None
 
 
+def serves(dtype: str, model_type: str, capability: str | None) -> str:
+    """The dtype that `--dtype auto` stands for: 16 bits for fp32, no bf16 before Ampere.
+
+    vLLM 0.32 source, config/model.py: `_resolve_auto_dtype`.
+    """
+    known = ["F32"] if model_type in NO_FLOAT16 else ["F16", "F32"]
+    if capability is None or not capability[:1].isdigit() or _version(capability) >= BFLOAT16:
+        known.insert(0, "BF16")
+    return dtype if dtype in known and dtype != "F32" else known[0]
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
 ENGINE = Engine(
     name="vllm",
     summary="vLLM",
@@ -75,4 +93,5 @@ ENGINE = Engine(
     refuses=refuses,
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
+    serves=serves,
 )

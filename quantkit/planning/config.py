@@ -54,7 +54,7 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
         tied=fields.flag("tie_word_embeddings"),
         layers=blocks,
         context=fields.maybe("max_position_embeddings", least=1),
-        dtype=_dtype(fields),
+        dtype=stated_dtype(config) or "F32",
     )
 
 
@@ -66,8 +66,7 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
         RefusedError: a model_type that is neither known nor in the Llama vocabulary.
     """
     text = config.get("text_config")
-    outer = {key: config[key] for key in ("torch_dtype", "dtype") if key in config}
-    values = {**outer, **text} if isinstance(text, Mapping) else dict(config)
+    values = dict(text) if isinstance(text, Mapping) else dict(config)
     values.setdefault("model_type", config.get("model_type"))
     if "tie_word_embeddings" in config:
         values["tie_word_embeddings"] = config["tie_word_embeddings"]
@@ -97,13 +96,21 @@ def is_identifier(value: object) -> bool:
     return isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
 
 
-def _dtype(fields: Fields) -> str:
-    name = fields.raw("torch_dtype") or fields.raw("dtype") or "float32"
-    if not isinstance(name, str) or name not in DTYPES:
-        raise InputError(
-            f"config.json: dtype is {name!r:.60}", why=f"Known are {', '.join(DTYPES)}."
-        )
-    return DTYPES[name]
+def stated_dtype(config: Mapping[str, Any]) -> str | None:
+    """The dtype that a config names, of the whole or else of a part; None where it names none.
+
+    Raises:
+        InputError: it names none that is known.
+    """
+    inner = (config.get(key) for key in ("text_config", "vision_config"))
+    for part in (config, *inner):
+        if isinstance(part, Mapping) and (name := part.get("dtype") or part.get("torch_dtype")):
+            if isinstance(name, str) and name in DTYPES:
+                return DTYPES[name]
+            raise InputError(
+                f"config.json: dtype is {name!r:.60}", why=f"Known are {', '.join(DTYPES)}."
+            )
+    return None
 
 
 def _mixers(fields: Fields, layers: int) -> list[Mixer]:

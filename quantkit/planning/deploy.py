@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from quantkit.checkpoint.header import DTYPE_BYTES
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.activations import activation_peak
 from quantkit.planning.architecture import Architecture
@@ -16,6 +17,7 @@ from quantkit.planning.hardware import Gpu, find_gpu
 from quantkit.planning.kv import CacheDtype, cache_bytes, full_token_bytes, token_bytes
 from quantkit.planning.paging import paged_bytes, paged_cache
 from quantkit.planning.parallel import Degrees, Stage, stages_of
+from quantkit.planning.served import as_served, served_cache
 from quantkit.planning.serving import Settings, settings_of
 from quantkit.planning.weights import ONE, Build, PlannedModel, weigh, weights_rule
 
@@ -134,6 +136,8 @@ class Deployment:
 
 def deploy(model: PlannedModel, build: Build, place: Place, load: Load) -> Deployment:
     """How a build fills its rank with least room, and what load would still fit."""
+    model = as_served(model, place.engine, place.gpu.capability)
+    load = replace(load, cache=served_cache(model, load.cache))
     stages = stages_of(len(model.architecture.layers), place.degrees.pipeline)
     ranks = [_rank(model, build, place, load, stage) for stage in stages]
     tightest = min(ranks, key=lambda rank: rank.budget.bytes - rank.total)
@@ -190,7 +194,10 @@ def activations(architecture: Architecture, place: Place, load: Load) -> Figure:
     settings, tokens, rows = place.settings, place.settings.chunk, place.settings.rows
     if place.engine == "transformers":
         tokens, rows = load.context * load.sequences, load.sequences
-    return activation_peak(architecture, tokens or settings.chunk, rows, place.degrees.tensor)
+    peak = activation_peak(architecture, tokens or settings.chunk, rows, place.degrees.tensor)
+    if DTYPE_BYTES[architecture.dtype] > 2:
+        return replace(peak, bytes=2 * peak.bytes, rule=f"2 * ({peak.rule}): fp32")
+    return peak
 
 
 Cache = Callable[[int, int], Figure]

@@ -15,6 +15,7 @@ from quantkit.planning.legal import build_fault, degree_fault, require_legal
 from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
 from quantkit.planning.schooling import Schooling, school, training_hints
+from quantkit.planning.served import as_served
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
 from quantkit.planning.train import Training
 from quantkit.planning.weights import (
@@ -152,6 +153,7 @@ def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load)
         return outlook
     if fault := place_fault(model, build, place):
         return replace(outlook, fault=fault)
+    model = as_served(model, place.engine, place.gpu.capability)
     deployed = deploy(model, build, place, load)
     split = None
     if not deployed.fits and place.degrees.gpus == 1 and place.engine == "transformers":

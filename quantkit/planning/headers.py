@@ -53,7 +53,7 @@ _TAIL = re.compile(
     r"(\.(weight|bias|qweight|qzeros|scales|g_idx|input_scale|SCB|e_score_correction_bias|weight_\w+)|_(blocks|scales|bias))"
     r"(\..*)?$"
 )
-_TOWER = re.compile(r"(^|\.)(vision|visual|audio|multi_modal|mm_)")
+_TOWER = re.compile(r"(^|\.)((embed_)?(vision|audio)|visual|multi_modal|mm_)")
 
 
 class _Role(NamedTuple):
@@ -105,7 +105,7 @@ def _role(name: str) -> _Role:
     module = name[: tail.start()] if tail else name
     in_block = _LAYER.search(name) is not None
     if _TOWER.search(module):
-        return _Role()
+        return _Role("tower")
     found = next((rule[1:] for rule in _RULES if rule[0].search(module)), None)
     if found is None:
         return _Role(in_block=in_block)

@@ -6,7 +6,10 @@ There are two ways to one: the headers of the files, and, without files, the con
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Part = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "other"]
+Part = Literal[
+    "embedding", "attention", "mlp", "experts", "router", "norm", "head", "tower", "other"
+]
+"""`tower`: what a multimodal model has beside its text model, projectors included."""
 
 Split = Literal["rows", "columns", "kv_rows", "vocabulary", "experts", "replicated"]
 """What tensor parallelism does with a weight (outputs, inputs): by outputs, by inputs, by outputs
@@ -34,7 +37,11 @@ class PlannedTensor(NamedTuple):  # made six times as fast as a frozen dataclass
 
 @dataclass(frozen=True)
 class Inventory:
-    """Every tensor of a model; `origin` says where the figures come from, for people."""
+    """Every tensor of a model; `origin` says where the figures come from, for people.
+
+    `uncounted`: fields of the config in which a further model lies whose tensors are not here.
+    """
 
     tensors: tuple[PlannedTensor, ...]
     origin: Literal["safetensors headers", "config.json"]
+    uncounted: tuple[str, ...] = ()

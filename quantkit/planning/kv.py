@@ -18,7 +18,7 @@ from quantkit.planning.architecture import (
 )
 from quantkit.planning.figure import Figure
 
-CacheDtype = Literal["16-bit", "fp8", "int8-token-head", "fp8-token-head", "nvfp4"]
+CacheDtype = Literal["16-bit", "32-bit", "fp8", "int8-token-head", "fp8-token-head", "nvfp4"]
 
 EXPANDED = ("falcon",)
 """Families whose code in transformers repeats grouped heads for each query before it caches."""
@@ -32,6 +32,8 @@ def vector_bytes(elements: int, dtype: CacheDtype) -> int:
     match dtype:
         case "16-bit":
             return 2 * elements
+        case "32-bit":
+            return 4 * elements
         case "fp8":
             return elements
         case "int8-token-head" | "fp8-token-head":
@@ -53,7 +55,7 @@ def token_bytes(mixer: Mixer | None, dtype: CacheDtype = "16-bit", tp: int = 1) 
         case Attention(shares_cache=False):
             return 2 * max(1, mixer.kv_heads // tp) * vector_bytes(mixer.head_dim, dtype)
         case LatentAttention():
-            if dtype not in ("16-bit", "fp8"):
+            if dtype not in ("16-bit", "32-bit", "fp8"):
                 raise RefusedError(
                     f"a cache in {dtype} cannot hold the latents of multi-head latent attention",
                     why="Its scales belong to heads, and a latent belongs to all heads.",

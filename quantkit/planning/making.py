@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.recipe import Recipe
 from quantkit.planning.run import RunPlan, plan_recipe
-from quantkit.planning.timing import base_bytes, machine_key, recall, seconds_range
+from quantkit.planning.timing import Pace, recall
 from quantkit.planning.weights import PlannedModel
 
 KEPT = 1.02
@@ -17,7 +17,7 @@ class Making:
     """A run's plan, what Python with torch holds beside it, the peak of both, and the time.
 
     `base_rss_bytes` and `peak_rss_bytes` are None where nothing is known of this machine, or a GPU
-    holds the tensors, `seconds` (least, most) where no run of this method has finished on it.
+    holds the tensors, `seconds` (least, most) where it was not timed.
     """
 
     plan: RunPlan
@@ -47,17 +47,21 @@ class Making:
             parts.append(f"about {memory} beside Python with torch")
         if self.seconds is not None:
             least, most = (f"{seconds / 60:.2g}" for seconds in self.seconds)
-            parts.append(f"{least} to {most} minutes by earlier runs")
+            parts.append(f"{least} to {most} minutes")
         return ", ".join(parts)
 
 
-def made_here(plan: RunPlan, method: str, base: int | None, held: int = 0) -> Making:
-    """The plan with what earlier runs here tell; this process held `held` bytes at most so far."""
-    machine = machine_key()
-    past = [run for run in recall() if run.machine == machine]
-    base = base_bytes(past) if base is None else base
+def made_here(
+    plan: RunPlan, method: str, pace: Pace | None, base: int | None = None, held: int = 0
+) -> Making:
+    """The plan with what a machine of this `pace` adds.
+
+    This process holds `base` bytes before the run, if it is the one, and `held` at most so far.
+    """
+    if base is None and pace is not None:
+        base = pace.base_rss_bytes
     peak = None if base is None else max(held, round(KEPT * (base + plan.peak.bytes)))
-    return Making(plan, base, peak, seconds_range(plan.operations, method, past))
+    return Making(plan, base, peak, pace.seconds(plan.work, method, plan.dtype) if pace else None)
 
 
 def making(model: PlannedModel, recipe: Recipe, max_shard_size: int = DEFAULT_SHARD_SIZE) -> Making:
@@ -66,4 +70,4 @@ def making(model: PlannedModel, recipe: Recipe, max_shard_size: int = DEFAULT_SH
     Raises:
         InputError, RefusedError: as `quantize`, as far as headers tell.
     """
-    return made_here(plan_recipe(model, recipe, max_shard_size), recipe.method, None)
+    return made_here(plan_recipe(model, recipe, max_shard_size), recipe.method, recall())

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from quantkit.checkpoint.files import read_json
@@ -10,10 +11,11 @@ from quantkit.checkpoint.header import TensorInfo
 from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.core.errors import InputError
-from quantkit.planning.config import is_identifier, read_architecture
+from quantkit.planning.config import is_identifier, read_architecture, stated_dtype
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
 from quantkit.planning.parameters import inventory_from_config
+from quantkit.planning.served import own_dtype
 from quantkit.planning.weights import PlannedModel, planned_model
 
 
@@ -58,7 +60,13 @@ def _planned(
         if tensors
         else inventory_from_config(config, architecture)
     )
-    return planned_model(name, inventory, architecture, quantized)
+    notes = []
+    if stated_dtype(config) is None:
+        architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
+        if not tensors:
+            notes.append("config.json names no dtype: the files are taken to be in float32")
+    model = planned_model(name, inventory, architecture, quantized)
+    return replace(model, notes=(*model.notes, *notes))
 
 
 def _quantized(config: Mapping[str, Any]) -> str | None:
@@ -94,7 +102,7 @@ def _checked(inventory: Inventory) -> Inventory:
             raise InputError(f"`{tensor.name[:200]}` is empty", why=f"its shape is {tensor.shape}")
         alone = tensor.split == "vocabulary" and not tensor.shape
         tensors.append(tensor._replace(split="replicated") if alone else tensor)
-    return Inventory(tuple(tensors), inventory.origin)
+    return Inventory(tuple(tensors), inventory.origin, inventory.uncounted)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from quantkit.planning.architecture import (
 from quantkit.planning.config import read_fields
 from quantkit.planning.families import Fields, recurrent
 from quantkit.planning.inventory import Inventory, Part, PlannedTensor, Split
+from quantkit.planning.towers import towers
 
 NORMS = {
     1: ("input_layernorm",),
@@ -36,12 +37,12 @@ Tensors = Iterator[PlannedTensor]
 
 
 def inventory_from_config(config: Mapping[str, Any], architecture: Architecture) -> Inventory:
-    """Every tensor of the decoder that `architecture` was read from `config` for.
+    """Every tensor of the model that `architecture` was read from `config` for.
 
     All have the config's dtype, as if no linear were quantized, but for routing corrections, in
     fp32. A mixer's tensors, recurrent ones too, are of part `attention`, an expert that every token
-    goes through of part `mlp`. Vision and audio towers and extra prediction layers (MTP) are not
-    listed.
+    goes through of part `mlp`. A vision tower is there where the config tells all of it; extra
+    prediction layers (MTP) are not listed.
     """
     fields = read_fields(config)
     kinds = {
@@ -52,7 +53,8 @@ def inventory_from_config(config: Mapping[str, Any], architecture: Architecture)
     tensors = [_placed(tensor, dtype) for tensor in _around(fields, architecture)]
     for index, layer in enumerate(architecture.layers):
         tensors += [_placed(tensor, dtype, index) for tensor in kinds[layer]]
-    return Inventory(tuple(tensors), "config.json")
+    beside, uncounted = towers(config, architecture.hidden, dtype)
+    return Inventory((*tensors, *beside), "config.json", uncounted)
 
 
 def parameter_count(inventory: Inventory) -> int:

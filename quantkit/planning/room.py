@@ -16,6 +16,7 @@ from quantkit.planning.deploy import Deployment, Load, Place, asked_load, deploy
 from quantkit.planning.legal import require_legal
 from quantkit.planning.opened import open_model
 from quantkit.planning.parallel import Degrees, Kind, rank_elements
+from quantkit.planning.served import as_served
 from quantkit.planning.weights import Build, PlannedModel, quantized_bytes, stored_build, weigh
 
 
@@ -41,6 +42,7 @@ def weight_room(model: PlannedModel, place: Place, load: Load) -> Room:
     """
     engine: Engine = registry.load("engines", place.engine, "ENGINE")
     require_legal(engine, model, stored_build(model), place.degrees)
+    model = as_served(model, place.engine, place.gpu.capability)
     room = Room(model, deploy(model, stored_build(model), place, load))
     if room.bytes <= 0:
         found = room.deployment

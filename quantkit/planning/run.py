@@ -19,13 +19,12 @@ from quantkit.core.scheme import Scheme
 from quantkit.planning.figure import Figure
 from quantkit.planning.inventory import Inventory, PlannedTensor
 from quantkit.planning.parallel import facts_of
+from quantkit.planning.timing import Work
 from quantkit.planning.weights import MODEL_DTYPES, PlannedModel, recipe_plan
 from quantkit.planning.workspace import Task, statistics_bytes, workspace_bytes
 
 BATCH = 2048
 """Tokens that go through a block at once (`model.open.TOKENS_PER_BATCH`)."""
-SEARCHED = 2000
-"""Products that take as long as the search of a scale and a code takes for one weight."""
 
 Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
 """Tensor name of each weight that is replaced -> its linear, and what it becomes."""
@@ -65,13 +64,14 @@ class RunPlan:
     """The weight files, and the stages of the run with the bytes that each takes in memory.
 
     Stages are above the memory that Python with torch takes; on a GPU they are its own memory,
-    beside the CUDA context, which has never been measured. `operations` is about the number of
-    products, to compare runs by.
+    beside the CUDA context, which has never been measured. `work` is what time goes by, and `dtype`
+    the one of the computation.
     """
 
     shards: tuple[Shard, ...]
     stages: tuple[Figure, ...]
-    operations: int
+    work: Work
+    dtype: str
 
     @property
     def bytes(self) -> int:
@@ -97,10 +97,10 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
         if tensor.layer is not None and tensor.part != "other":
             layers.setdefault(tensor.layer, []).append(tensor)
     stages = [_embedding(inventory, run), _copying(inventory, quantized)]
-    operations, held, seen = 0, 0, set()
+    work, held, seen = Work(), 0, set()
     for index, tensors in sorted(layers.items()):
         groups = _groups(tensors, quantized)
-        operations += sum(_operations(group, quantized, run) for group in groups)
+        work = sum((_work(group, quantized, run) for group in groups), work)
         own = (_shapes(tensors), _shapes(layers.get(index + 1, ())), held)
         if own in seen:
             continue
@@ -109,7 +109,7 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
         stages.append(_tracing(tensors))
         stages += _block(tensors, coming + held, quantized, run)
         held = sum(_codes_bytes(*quantized[t.name]) for t in tensors if t.name in quantized)
-    return RunPlan(shards, tuple(stages), operations)
+    return RunPlan(shards, tuple(stages), work, "F32" if run.itemsize == 4 else "BF16")
 
 
 def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> RunPlan:
@@ -293,12 +293,16 @@ def _alive(tensor: PlannedTensor, inputs: int, queries: int, hidden: int) -> int
     return 3 * hidden + (inputs if last else 0)
 
 
-def _operations(group: list[PlannedTensor], quantized: Quantized, run: Run) -> int:
-    """Forward, Hessian, losses or solution, and a search of scales of a group, in products."""
+def _work(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Work:
+    """Forward and Hessian of a group, and its solution."""
     task = _task(group, quantized, run)
-    looked = run.tokens * (task.weights + task.inputs**2 // 2)
-    solved = task.inputs * (task.inputs**2 + 2 * task.weights) if run.tokens else 0
-    return looked + solved + SEARCHED * task.weights
+    return Work(
+        forward=run.tokens * task.weights,
+        hessian=run.tokens * task.inputs**2 // 2,
+        weights=task.weights,
+        crossed=task.weights * task.inputs,
+        cubed=task.inputs**3,
+    )
 
 
 def _task(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Task:

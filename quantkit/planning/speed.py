@@ -29,12 +29,14 @@ def touched_experts(experts: Experts, sequences: int) -> float:
 
 
 def read_bytes(model: PlannedModel, build: Build, sequences: int, degrees: Degrees = ONE) -> int:
-    """Bytes of weights that a decoding step reads: no tables of rows, only experts in use."""
+    """Bytes of weights that a step of decoding reads: no tower, no table, only experts in use."""
     total, experts = 0, 0
     for kind in model.kinds:
         size = kind_bytes(build, kind, degrees)
         if kind.tensor.part == "experts":
             experts += size
+        elif kind.tensor.part == "tower":
+            continue
         elif kind.tensor.part != "embedding" or _is_head(kind, model.architecture):
             total += size
     layers = model.architecture.layers

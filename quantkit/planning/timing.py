@@ -1,43 +1,97 @@
-"""How long a run takes here, and what Python with torch holds: known from runs that finished here.
+"""How long a run takes on this machine, and what Python with torch holds: known once it was timed.
 
-Nothing is guessed for a machine on which none did. Runs are kept in the user's cache folder by
-processor, version of torch and number of threads; a run of another method or machine says nothing.
+Nothing is guessed for a machine that was not. What was measured is kept in the user's cache folder
+by processor, version of torch and number of threads.
 """
 
-import json
 import os
-import statistics
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quantkit.checkpoint.durable import replace_file
 from quantkit.checkpoint.files import found_in, read_json
 from quantkit.core.errors import QuantkitError
 
-KEPT = 100
-"""Runs that are remembered, the last ones."""
-MOST = 10**24
-"""Above any number of operations, seconds or bytes; far below what no float can hold."""
-LARGER = 100
-"""A rate says little of a run that is this many times as large."""
-ALONE = 2.0
-"""A single run may be this much off: its machine may have been busy, or idle."""
+KEPT = 20
+"""Machines that are remembered, the last ones: a folder may be shared by several."""
 FOLDER = "QUANTKIT_CACHE"
 """The environment variable that names another folder than `~/.cache/quantkit`."""
+LEAST, MOST = 0.8, 2.0
+"""Real runs over what products and weights alone take: 0.96 to 1.57 in `benchmarks/planning.py`."""
 
 
 @dataclass(frozen=True)
-class PastRun:
-    """A run that finished: its `operations` as `planning.run` counts them, and what they took."""
+class Work:
+    """What a run computes, as far as its time goes.
+
+    `forward` and `hessian` are products, `weights` those that are quantized; `crossed` is their
+    number times the inputs of each, `cubed` the third power of the inputs of each group.
+    """
+
+    forward: int = 0
+    hessian: int = 0
+    weights: int = 0
+    crossed: int = 0
+    cubed: int = 0
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(
+            self.forward + other.forward,
+            self.hessian + other.hessian,
+            self.weights + other.weights,
+            self.crossed + other.crossed,
+            self.cubed + other.cubed,
+        )
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Solving(_Entry):
+    """Seconds that a method takes, each for one of what `Work` counts under the same name."""
+
+    weights: float = Field(ge=0, lt=1)
+    crossed: float = Field(ge=0, lt=1)
+    cubed: float = Field(ge=0, lt=1)
+
+
+class Pace(_Entry):
+    """What was measured of a machine.
+
+    `forward` has the seconds of a product of activations by the dtype that is computed in, as
+    safetensors names it; `hessian` are those of a product in fp32.
+    """
 
     machine: str
-    method: str
-    operations: int
-    seconds: float
-    base_rss_bytes: int
+    forward: dict[str, float]
+    hessian: float = Field(gt=0, lt=1)
+    solving: dict[str, Solving]
+    base_rss_bytes: int = Field(gt=0, lt=1 << 40)
+
+    def seconds(self, work: Work, method: str, dtype: str) -> tuple[float, float] | None:
+        """Fewest and most of a run; None where method or dtype were not timed."""
+        solving, forward = self.solving.get(method), self.forward.get(dtype)
+        if solving is None or forward is None:
+            return None
+        expected = (
+            work.forward * forward
+            + work.hessian * self.hessian
+            + work.weights * solving.weights
+            + work.crossed * solving.crossed
+            + work.cubed * solving.cubed
+        )
+        return LEAST * expected, MOST * expected
+
+    def line(self) -> str:
+        """The rates in a few words."""
+        rates = [f"{name} {1 / seconds / 1e9:.0f}" for name, seconds in self.forward.items()]
+        each = [f"{name} {1e9 * rates.weights:.0f}" for name, rates in self.solving.items()]
+        return f"{', '.join(rates)} GMAC/s; ns a weight, at least: {', '.join(each)}"
 
 
 def machine_key() -> str:
@@ -51,58 +105,38 @@ def machine_key() -> str:
     return f"{name}, {threads} threads, torch {torch}"
 
 
-def remember(run: PastRun) -> None:
-    """Add a finished run to the cache; a cache that cannot be written is none."""
-    kept = [*recall(), run][-KEPT:]
+def remember(pace: Pace) -> None:
+    """Keep what was measured in the place of what is known of that machine.
+
+    A cache that cannot be written is none.
+    """
+    others = [known for known in _read() if known.machine != pace.machine]
+    kept = ",\n".join(known.model_dump_json() for known in [*others, pace][-KEPT:])
     with suppress(OSError, RuntimeError, QuantkitError):  # RuntimeError: no home
         path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps([asdict(each) for each in kept], indent=1).encode())
+        replace_file(path, f"[{kept}]\n".encode())
 
 
-def recall() -> list[PastRun]:
-    """All runs of the cache, of any machine, but for entries that no run can have left."""
+def recall() -> Pace | None:
+    """What is known of this machine."""
+    here = machine_key()
+    return next((pace for pace in _read() if pace.machine == here), None)
+
+
+def _read() -> list[Pace]:
+    """All entries of the cache, but for those that no measurement can have left."""
     try:
         entries = read_json(_path())
     except (OSError, RuntimeError, QuantkitError):
         return []
-    found = map(_past_run, entries[-KEPT:] if isinstance(entries, list) else ())
-    return [run for run in found if run is not None]
-
-
-def _past_run(entry: object) -> PastRun | None:
-    """An entry of the cache as a run; None where a field is missing, or not what it should be."""
-    if not isinstance(entry, dict) or entry.keys() != {field.name for field in fields(PastRun)}:
-        return None
-    machine, method, operations, seconds, base = (entry[f.name] for f in fields(PastRun))
-    counts = all(type(n) is int and 0 < n < MOST for n in (operations, base))
-    timed = type(seconds) in (int, float) and 0 < seconds < MOST
-    named = isinstance(machine, str) and isinstance(method, str)
-    return (
-        PastRun(machine, method, operations, seconds, base) if counts and timed and named else None
-    )
-
-
-def seconds_range(
-    operations: int, method: str, runs: Sequence[PastRun]
-) -> tuple[float, float] | None:
-    """Fewest and most seconds by the rates of this method's `runs`; None where there are none.
-
-    Only runs at least 1 / LARGER as large count: small ones spend their time on other things.
-    """
-    near = [run for run in runs if run.method == method and LARGER * run.operations >= operations]
-    rates = [run.seconds / run.operations for run in near]
-    if not rates:
-        return None
-    slack = ALONE if len(rates) == 1 else 1.0
-    return operations * min(rates) / slack, operations * max(rates) * slack
-
-
-def base_bytes(runs: Sequence[PastRun]) -> int | None:
-    """What Python with torch held before the runs, in the middle; None where there are none."""
-    return round(statistics.median(run.base_rss_bytes for run in runs)) if runs else None
+    found = []
+    for entry in entries[-KEPT:] if isinstance(entries, list) else ():
+        with suppress(ValidationError):
+            found.append(Pace.model_validate(entry))
+    return found
 
 
 def _path() -> Path:
     folder = os.environ.get(FOLDER)
-    return (Path(folder) if folder else Path.home() / ".cache" / "quantkit") / "runs.json"
+    return (Path(folder) if folder else Path.home() / ".cache" / "quantkit") / "machines.json"

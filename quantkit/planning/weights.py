@@ -35,13 +35,19 @@ MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model as planning sees it; `quantized` names its format where it is quantized already."""
+    """A model as planning sees it; `quantized` names its format where it is quantized already.
+
+    `notes`: what people have to know of its figures. `served`: what an engine makes of its dtype,
+    where the tensors are as that holds them.
+    """
 
     name: str
     architecture: Architecture
     inventory: Inventory
     kinds: tuple[Kind, ...]
     quantized: str | None = None
+    notes: tuple[str, ...] = ()
+    served: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,11 @@ def planned_model(
 ) -> PlannedModel:
     """The model with its tensors sorted into kinds."""
     kinds = kinds_of(inventory, architecture)
-    return PlannedModel(name, architecture, inventory, kinds, quantized)
+    notes = tuple(
+        f"not counted: what {field} describes, as a config tells no size of it; headers of files do"
+        for field in inventory.uncounted
+    )
+    return PlannedModel(name, architecture, inventory, kinds, quantized, notes)
 
 
 def stored_build(model: PlannedModel) -> Build:
@@ -143,8 +153,10 @@ def weigh(
 
 def weights_rule(model: PlannedModel, build: Build, whose: str) -> str:
     """The rule by which bytes of weights are counted, as a sentence; `whose` they are."""
-    how = f"sum over {whose} tensors, {model.inventory.origin}"
-    return f"{how}; linears as {build.format.name} stores {build.name}" if build.format else how
+    how = [f"sum over {whose} tensors, {model.inventory.origin}"]
+    if build.format is not None:
+        how.append(f"linears as {build.format.name} stores {build.name}")
+    return "; ".join([*how, model.served] if model.served else how)
 
 
 def kind_bytes(build: Build, kind: Kind, degrees: Degrees = ONE, *, padded: bool = False) -> int:

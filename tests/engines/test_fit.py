@@ -1,7 +1,7 @@
 """A fitted artifact, with several schemes and linears left as they are, in real engines."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,22 +16,44 @@ from tests.engines.conftest import TOKENS, interpreter
 BOUNDS = {"transformers": 1e-6, "vllm": 2e-2}
 
 
+Make = Callable[[int, list[int], list[int | None]], Path]
+FUSED = {
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attn.o_proj": ("self_attn.o_proj",),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.down_proj": ("mlp.down_proj",),
+}
+"""Linears as vLLM makes one of them."""
+
+
 @pytest.fixture(scope="module")
-def fitted(
+def make(
     tiny_checkpoint_cache: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+) -> Make:
+    def make(size: int, bits: list[int], group_sizes: list[int | None]) -> Path:
+        result = api.fit(
+            str(tiny_checkpoint_cache("llama", dtype="float16")),
+            tmp_path_factory.mktemp("fitted") / "out",
+            size=size,
+            bits=bits,
+            group_sizes=group_sizes,
+            calibration=CalibrationSpec(samples=4, sequence_length=64),
+            device="cpu",
+        )
+        return result.output
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def fitted(make: Make) -> Path:
     """Four bits only, as vLLM's CPU build has no kernel for weights of eight bits alone."""
-    folder = tiny_checkpoint_cache("llama", dtype="float16")
-    result = api.fit(
-        str(folder),
-        tmp_path_factory.mktemp("fitted") / "out",
-        size=420_000,
-        bits=[4],
-        group_sizes=[32, 128, None],
-        calibration=CalibrationSpec(samples=4, sequence_length=64),
-        device="cpu",
-    )
-    return result.output
+    return make(420_000, [4], [32, 128, None])
+
+
+@pytest.fixture(scope="module")
+def of_two_widths(make: Make) -> Path:
+    return make(400_000, [4, 8], [32, 64])
 
 
 def test_it_holds_several_schemes(fitted: Path) -> None:
@@ -56,3 +78,30 @@ def test_predicts_what_our_own_decode_predicts(
     if engine == "vllm":  # log-probabilities, of all but the last
         own = own.log_softmax(-1)[:, :-1]
     assert (found - own).abs().max().item() < BOUNDS[engine]
+
+
+def held(tensors: Mapping[str, torch.Tensor], linear: str) -> list[int] | None:
+    """Bits of its codes in the file, and inputs that share a scale; None where it is dense."""
+    if f"{linear}.weight" in tensors:
+        return None
+    codes, scales = (tensors[f"{linear}.{part}"] for part in ("weight_packed", "weight_scale"))
+    columns = int(tensors[f"{linear}.weight_shape"][1])
+    return [32 * codes.shape[1] // columns, columns // scales.shape[1]]
+
+
+def test_vllm_takes_each_linear_for_what_the_file_holds(
+    of_two_widths: Path, run_script: Callable[[str, str, str], None], tmp_path: Path
+) -> None:
+    """Its CPU build has no kernel for weights of 8 bits alone: its reading of the config counts."""
+    interpreter("vllm")
+    tensors, expected = load_file(of_two_widths / "model.safetensors"), {}
+    for block in ("model.layers.0", "model.layers.1"):
+        for name, members in FUSED.items():
+            found = [held(tensors, f"{block}.{member}") for member in members]
+            assert all(scheme == found[0] for scheme in found)
+            expected[f"{block}.{name}"] = found[0]
+    assert {scheme[0] for scheme in expected.values() if scheme} == {4, 8}
+    job = {"artifact": str(of_two_widths), "linears": list(expected)}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    run_script("vllm", "mixed_schemes.py", str(tmp_path / "job.json"))
+    assert json.loads((tmp_path / "found.json").read_text()) == expected

@@ -119,6 +119,7 @@ def test_what_is_quantized_already_is_no_linear_and_is_split_like_one() -> None:
 
 
 def test_towers_of_other_senses_are_held_whole() -> None:
-    stored = headers(**{"vision_tower.layers.0.mlp.fc1.weight": ("BF16", (64, 64))})
-    (tensor,) = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
-    assert (tensor.part, tensor.split, tensor.linear) == ("other", "replicated", None)
+    names = ("vision_tower.layers.0.mlp.fc1", "model.embed_vision.embedding_projection")
+    stored = headers(**{f"{name}.weight": ("BF16", (64, 64)) for name in names})
+    for tensor in inventory_from_headers(stored, read_architecture(LLAMA)).tensors:
+        assert (tensor.part, tensor.split, tensor.linear) == ("tower", "replicated", None)

@@ -107,6 +107,18 @@ def open_tensors(
     return open_model(str(folder))
 
 
+def test_a_dtype_that_the_config_does_not_name_is_that_of_the_files(tmp_path: Path) -> None:
+    shapes = LINEARS | {"model.embed_tokens.weight": (64, 256)}
+    for dtype, name in ((torch.float16, "F16"), (torch.float32, "F32")):
+        model = open_tensors(tmp_path, shapes, dtype)
+        assert (model.architecture.dtype, model.notes) == (name, ())
+    alone = open_model(str(tmp_path / "config.json"))
+    assert alone.architecture.dtype == "F32"
+    assert "names no dtype" in alone.notes[0]
+    stated = open_tensors(tmp_path, shapes, dtype=torch.float32, torch_dtype="bfloat16")
+    assert stated.architecture.dtype == "BF16"
+
+
 @pytest.mark.parametrize("name", ["model.embed_tokens.weight", *LINEARS])
 def test_an_empty_weight_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="is empty"):

@@ -409,3 +409,15 @@ def test_the_function_gives_what_the_command_shows(llama: str) -> None:
     assert found.chosen.build.name == "W8A8 channel sym (smoothquant)"
     with pytest.raises(InputError):
         package.plan(llama, gpu="4090", settings={"nothing": "1"})
+
+
+def test_a_tower_is_counted_or_said_not_to_be(quantkit: Call, llama: str) -> None:
+    vision = {"model_type": "clip_vision_model"}
+    whole = {"model_type": "llava", "text_config": LLAMA_8B, "torch_dtype": "bfloat16"}
+    for config, noted in ((whole, False), (whole | {"model_type": "internvl"}, True)):
+        Path(llama).write_text(json.dumps(config | {"vision_config": vision}))
+        _, out, _ = quantkit("plan", llama, "--gpu", "4090")
+        assert ("not counted: what vision_config describes" in out) == noted
+        document = json.loads(quantkit("plan", llama, "--json")[1])
+        assert (len(document["notes"]) == 1) == noted
+        assert ("tower" in document["builds"][0]["parts"]) != noted
