@@ -76,10 +76,12 @@ def line(found: dict[str, Any]) -> str:
         return f"refused: {found['refused']}"
     megabytes = [found[k] / 1e6 for k in ("base_rss_bytes", "planned_peak_bytes", "peak_bytes")]
     error = found["planned_peak_bytes"] / found["peak_bytes"] - 1
+    least, most = found["planned_seconds"]
     return (
         f"{found['planned_bytes']:12,} {found['bytes']:12,} "
         + " ".join(f"{value:7,.0f}" for value in megabytes)
         + f" {error:+7.1%} {found['seconds']:6.0f} s"
+        + (f" of {least:.0f} to {most:.0f} planned" if least is not None else "")
     )
 
 

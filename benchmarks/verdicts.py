@@ -52,24 +52,32 @@ def configs() -> dict[str, dict[str, Any]]:
     return {n: known[n] | ({context: CONTEXTS[n]} if n in CONTEXTS else {}) for n in MODELS}
 
 
-def verdict(found: Forecast) -> str:
-    """The build to take and its longest context; or on how many GPUs the smallest fits.
+def verdict(config: Path, gpu: str) -> str:
+    """The build to take and its longest context; or on how many GPUs which build fits.
 
     `*` behind one that `quantize` does not make.
     """
+    found = quantkit.plan(str(config), gpu=gpu)
     chosen = found.chosen
     if chosen is None or chosen.deployment is None:
         return "refused"
-    name = chosen.build.name.split(" ")[0] + ("*" if found.refusal else "")
     if chosen.fits:
-        return f"{name}, {chosen.deployment.longest // 1024}k"
+        return f"{name_of(found)}, {chosen.deployment.longest // 1024}k"
     ranks = [hint.removeprefix("--tp ") for hint in found.hints if hint.startswith("--tp ")]
-    return f"{name} on {ranks[0]} GPUs" if ranks else "no"
+    if not ranks:
+        return "no"
+    return f"{name_of(quantkit.plan(str(config), gpu=gpu, tp=int(ranks[0])))} on {ranks[0]} GPUs"
+
+
+def name_of(found: Forecast) -> str:
+    """The chosen build in short."""
+    assert found.chosen is not None
+    return found.chosen.build.name.split(" ")[0] + ("*" if found.refusal else "")
 
 
 def row(name: str, config: Path) -> str:
     """Name and verdicts, as a row of the table without its last column."""
-    cells = (verdict(quantkit.plan(str(config), gpu=gpu)) for gpu in GPUS)
+    cells = (verdict(config, gpu) for gpu in GPUS)
     return f"| {name} | {' | '.join(cells)} |"
 
 

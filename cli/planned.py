@@ -128,7 +128,9 @@ def head_lines(found: "Forecast") -> list[str]:
         if t.layer is not None and t.layer >= layers
     )
     if extra:
-        lines.append(f"not counted: {size(extra)} of extra blocks, which engines load on demand")
+        lines.append(
+            f"not counted: {size(extra)} of extra prediction layers, for speculative decoding"
+        )
     lines += model.notes
     if place is not None:
         served = found.chosen.deployment if found.chosen else None

@@ -24,9 +24,10 @@ class Engine:
     refuses_slice(format, scheme, whole, slice): the same of what one of several tensor-parallel
         ranks holds of a linear, or of linears that the engine makes one of.
     refuses_gpu(format, scheme, capability): the same of a GPU; `capability` is CUDA's ("8.9"), or
-        the name of another maker's architecture.
+        the name of another maker's architecture. Without a scheme of linears that are as they were.
     serves(dtype, model type, capability): the dtype, as safetensors names it, in which it serves a
         model of that dtype unless told otherwise; the capability of a GPU may not be known.
+    `methods`: each quant_method of a config.json that it has a loader for; empty where not listed.
     `versions` are those that the rules were checked against.
     """
 
@@ -35,5 +36,6 @@ class Engine:
     versions: str
     refuses: Callable[[str, Scheme, LinearFacts], str | None]
     refuses_slice: Callable[[str, Scheme, LinearFacts, LinearFacts], str | None] = no_fault
-    refuses_gpu: Callable[[str, Scheme, str], str | None] = no_fault
+    refuses_gpu: Callable[[str, Scheme | None, str], str | None] = no_fault
     serves: Callable[[str, str, str | None], str] = same_dtype
+    methods: tuple[str, ...] = ()

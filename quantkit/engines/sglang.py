@@ -6,6 +6,7 @@ from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
 MARLIN_OUTPUTS, MARLIN_INPUTS = 64, 128
+LEAST = (7, 5)
 MARLIN_CAPABILITY = (8, 0)
 
 
@@ -25,8 +26,10 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
 
 def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearFacts) -> str | None:
     """Why SGLang would not load a rank's slice: Marlin's tiles, which it does not pad."""
-    if part == whole or scheme.grid == "nf4" or scheme.activation:
+    if part == whole or scheme.activation:
         return None
+    if output == "bitsandbytes":
+        return "SGLang does not divide what bitsandbytes packed"
     outputs, inputs, group = part.out_features, part.in_features, scheme.group_size
     if group and inputs % group:
         return f"{inputs} inputs a rank are no whole number of groups of {group}"
@@ -40,16 +43,18 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
     return None
 
 
-def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
+def refuses_gpu(output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why SGLang has no kernel for a GPU."""
     if capability == "metal":
         return "SGLang does not run on Apple's GPUs"
-    if not capability[:1].isdigit() or scheme.grid == "nf4":
-        return None
-    least = (7, 5) if scheme.activation else MARLIN_CAPABILITY
-    if tuple(int(part) for part in capability.split(".")) < least:
-        kernel = "INT8 W8A8" if scheme.activation else "Marlin"
-        return f"SGLang's {kernel} begins at compute capability {least[0]}.{least[1]}"
+    if not capability[:1].isdigit():
+        return "SGLang loads no bitsandbytes on AMD's GPUs" if output == "bitsandbytes" else None
+    number = tuple(int(part) for part in capability.split("."))
+    if number < LEAST:
+        return f"SGLang begins at compute capability 7.5, this GPU has {capability}"
+    packed = scheme is not None and scheme.grid == "int" and scheme.activation is None
+    if packed and number < MARLIN_CAPABILITY:
+        return "SGLang's Marlin begins at compute capability 8.0"
     return None
 
 

@@ -9,11 +9,18 @@ from quantkit.core.format import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
-MARLIN_CAPABILITY = (7, 5)
+LEAST = (7, 5)
 BFLOAT16 = (8, 0)
 BLACKWELL = (10, 0)
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 """Families that vLLM does not run in fp16."""
+
+METHODS = (
+    *("auto-round", "auto_awq", "auto_gptq", "awq", "awq_marlin", "compressed-tensors"),
+    *("deepseek_v4_fp8", "experts_int8", "fbgemm_fp8", "fp8", "fp_quant", "gpt_oss_mxfp4"),
+    *("gptq", "gptq_marlin", "humming", "inc", "modelopt", "modelopt_fp4", "modelopt_mixed"),
+    *("modelopt_mxfp8", "moe_wna16", "mxfp4", "quark", "torchao"),
+)
 
 
 def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
@@ -54,16 +61,16 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
     return None
 
 
-def refuses_gpu(_output: str, scheme: Scheme, capability: str) -> str | None:
+def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why vLLM has no kernel for a GPU (its kernels' get_min_capability; issue 54311 for SM100)."""
     if capability == "metal":
         return "vLLM does not run on Apple's GPUs"
     if not capability[:1].isdigit():
         return None
     number = _version(capability)
-    if number < MARLIN_CAPABILITY:
-        return f"vLLM's kernels begin at compute capability 7.5, this GPU has {capability}"
-    if scheme.activation == "int8-token" and number >= BLACKWELL:
+    if number < LEAST:
+        return f"vLLM begins at compute capability 7.5, this GPU has {capability}"
+    if scheme and scheme.activation == "int8-token" and number >= BLACKWELL:
         return (
             "vLLM's INT8 W8A8 stops with an error on Blackwell "
             f"(compute capability {capability}); try: --recipe w8a16"
@@ -94,4 +101,5 @@ ENGINE = Engine(
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
     serves=serves,
+    methods=METHODS,
 )

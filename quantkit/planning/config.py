@@ -20,11 +20,26 @@ from quantkit.planning.architecture import (
     Mixer,
     Recurrent,
 )
-from quantkit.planning.families import LARGEST, MOST_LAYERS, Family, Fields, find, known, recurrent
+from quantkit.planning.families import (
+    LARGEST,
+    MOST_LAYERS,
+    Family,
+    Fields,
+    find,
+    known,
+    recurrent,
+    refused_as,
+)
 
 MOST_EXPERTS = 1 << 20
 """Of all layers together: far above any model, and few enough to list."""
 
+WRITTEN = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"),
+    *("intermediate_size", "num_experts", "moe_intermediate_size", "kv_lora_rank"),
+)
+"""Sizes that transformers writes into every config, though its classes have defaults for them; in
+one that lies in another (`text_config`) it leaves out what is as in the class."""
 LLAMA_LIKE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 FULL = ("full_attention", "attention", "indexed_attention")
@@ -77,6 +92,7 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
             f"config.json: model_type is {said}",
             hint="the config.json of a transformers checkpoint",
         )
+    _require_decoder(config, model_type)
     family = find(model_type)
     if family is None:
         family = Family(model_type)
@@ -88,7 +104,27 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
                 why=f"Nor can it be read like a Llama: it has no {', '.join(absent)}.",
                 hint=f"one of {', '.join(known())}, or any config with a Llama's fields",
             )
-    return Fields(values, family)
+    fields = Fields(values, family)
+    absent = [name for name in WRITTEN if fields.left_out(name)]
+    if absent and not isinstance(text, Mapping):
+        raise InputError(
+            f"config.json: {absent[0]} is missing",
+            why=f"What would stand for it is a {family.name} that is not this model.",
+            hint="the whole config.json of the model",
+        )
+    return fields
+
+
+def _require_decoder(config: Mapping[str, Any], model_type: str) -> None:
+    kind = refused_as(model_type)
+    if kind is None and config.get("is_encoder_decoder") is True:
+        kind = "encoder-decoder"
+    if kind is not None:
+        raise RefusedError(
+            f"model_type {model_type!r:.60} is an {kind}",
+            why="plan knows what decoders hold and cache, and quantkit quantizes nothing else.",
+            hint="a decoder, such as a llama, qwen3 or gemma3",
+        )
 
 
 def is_identifier(value: object) -> bool:

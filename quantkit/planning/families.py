@@ -51,6 +51,12 @@ def known() -> tuple[str, ...]:
     return tuple(_table()["families"])
 
 
+def refused_as(model_type: str) -> str | None:
+    """What a model_type is where it is no decoder: an "encoder" or "encoder-decoder"."""
+    kinds: Mapping[str, list[str]] = _table()["no_decoders"]
+    return next((kind for kind, names in kinds.items() if model_type in names), None)
+
+
 def recurrent(kind: str) -> Mapping[str, Any]:
     """Sizes and tensors of a mixer whose cache does not grow; `kind` is one of families.toml."""
     found: Mapping[str, Any] = _table()["recurrent"][kind]
@@ -79,6 +85,11 @@ class Fields:
         """The value in the file, else what the family fills in, else None."""
         found = self._written_as(name)
         return self.config[found] if found else self.family.defaults.get(name)
+
+    def left_out(self, name: str) -> bool:
+        """Whether the file does not have a field that the family would fill in by a number."""
+        filled = name in self.family.defaults and name not in self.family.derived
+        return filled and self._written_as(name) is None
 
     def _written_as(self, name: str) -> str | None:
         aliases = _table()["aliases"].get(name, (name,))

@@ -11,9 +11,10 @@ from quantkit.planning.deploy import Deployment, Load, Place, deploy
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.inventory import Part
 from quantkit.planning.kv import cache_bytes
-from quantkit.planning.legal import build_fault, degree_fault, require_legal
+from quantkit.planning.legal import require_legal
 from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
+from quantkit.planning.remedies import place_fault, told_fault
 from quantkit.planning.schooling import Schooling, school, training_hints
 from quantkit.planning.served import as_served
 from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
@@ -76,19 +77,23 @@ class Forecast:
 
     @property
     def refused(self) -> str | None:
-        """Why a build that was asked for cannot be had; None if it can."""
+        """Why a build that was asked for cannot be had, or none can; None if it can."""
         wanted = [o for o in self.outlooks if o.build.recipe] if self.asked else []
+        if all(o.fault for o in self.outlooks):
+            wanted = list(self.outlooks)
         fault = next((f"{o.build.name}: {o.fault}" for o in wanted if o.fault), None)
         return fault or (self.refusal if self.asked else None)
 
     @property
+    def served(self) -> list[Outlook]:
+        """The builds in question that could be served at all."""
+        wanted = (o for o in self.outlooks if o.build.recipe or not self.asked)
+        return [o for o in wanted if o.deployment is not None]
+
+    @property
     def chosen(self) -> Outlook | None:
         """The largest build that fits, else the smallest that could be served at all."""
-        served = [
-            o
-            for o in self.outlooks
-            if o.deployment is not None and (o.build.recipe or not self.asked)
-        ]
+        served = self.served
         return next((o for o in served if o.fits), served[-1] if served else None)
 
 
@@ -116,7 +121,7 @@ def forecast(
             fault = f"{error.what}; try: {error.hint}"
             outlooks.append(Outlook(Build(recipe.name, recipe), {}, fault))
             continue
-        outlooks.append(_outlook(model, build, place, load))
+        outlooks.append(_outlook(model, build, place, load, asked=asked))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load, asked)
     return _with_run(replace(found, hints=hints(found)))
@@ -147,11 +152,13 @@ def schooled(model: PlannedModel, training: Training, gpu: Gpu | None, load: Loa
     return Forecast(model, (outlook,), None, load, hints=tried, schooling=schooling)
 
 
-def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load) -> Outlook:
+def _outlook(
+    model: PlannedModel, build: Build, place: Place | None, load: Load, *, asked: bool = False
+) -> Outlook:
     outlook = Outlook(build, weigh(model, build))
     if place is None:
         return outlook
-    if fault := place_fault(model, build, place):
+    if fault := told_fault(model, build, place, asked=asked):
         return replace(outlook, fault=fault)
     model = as_served(model, place.engine, place.gpu.capability)
     deployed = deploy(model, build, place, load)
@@ -166,13 +173,6 @@ def _outlook(model: PlannedModel, build: Build, place: Place | None, load: Load)
         decode=_decode(model, deployed),
         prefill=_prefill(model, deployed),
     )
-
-
-def place_fault(model: PlannedModel, build: Build, place: Place) -> str | None:
-    """Why the engine does not serve the build there, or None: format, kernels, degrees."""
-    engine: Engine = registry.load("engines", place.engine, "ENGINE")
-    fault = build_fault(engine, model, build, place.gpu.capability)
-    return fault or degree_fault(engine, model, build, place.degrees)
 
 
 def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
@@ -207,7 +207,10 @@ def _prefill(model: PlannedModel, deployed: Deployment) -> Bound | None:
 
 
 def hints(found: Forecast) -> tuple[str, ...]:
-    """Options that would let the smallest build fit, each tried; none where one fits already."""
+    """Options that would let the smallest build fit, each tried; none where one fits already.
+
+    More ranks may be those of another build, where the smallest is not to be divided.
+    """
     chosen = found.chosen
     if chosen is None or chosen.fits or chosen.deployment is None:
         return ()
@@ -227,7 +230,9 @@ def hints(found: Forecast) -> tuple[str, ...]:
     for option, there, asked in others:
         if deploy(found.model, chosen.build, there, asked).fits:
             hints.append(option)
-    if more := more_ranks(found.model, chosen.build, place, load):
+    smallest_first = (outlook.build for outlook in reversed(found.served))
+    degrees = (more_ranks(found.model, build, place, load) for build in smallest_first)
+    if more := next(filter(None, degrees), None):
         hints.append(f"--tp {more}")
     return tuple(hints)
 

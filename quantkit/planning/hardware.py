@@ -5,17 +5,17 @@ import subprocess
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError, RefusedError, ResourceError
-from quantkit.core.registry import did_you_mean
 
 RATES = ("bf16", "fp8", "int8", "fp4")
 _STATED = re.compile(
-    r"(?P<memory>[\d.]+\s*[A-Za-z]+)(?:@(?P<bandwidth>[\d.]+\s*[A-Za-z]+)(?:/s)?)?"
+    r"(?P<memory>[\d.]+\s*(?:[kmgt]?i?b|[gm]))(?:@(?P<bandwidth>[\d.]+\s*[a-z]+)/s)?", re.IGNORECASE
 )
 _MAKERS = re.compile(r"nvidia|geforce|tesla|amd|instinct|apple|radeon")
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,compute_cap")
@@ -46,23 +46,28 @@ def find_gpu(text: str) -> Gpu:
     """The GPU that `text` means: a name, `24GB@1008GB/s`, `24GB`, or `local`.
 
     Raises:
-        InputError: no GPU of that name is known; the nearest is proposed.
+        InputError: no GPU is called so, or several are; those of like names are proposed.
         RefusedError: `local` on a machine where nvidia-smi finds none.
     """
     if text.strip().lower() == "local":
         return local_gpu()
+    keys, key = _keys(), _key(text)
+    if key in keys:
+        return keys[key]
     if stated := _STATED.fullmatch(text.strip()):
         bandwidth = stated["bandwidth"]
         remedy = f"--gpu {stated['memory']}@"
         speed = float(parse_size(bandwidth, remedy)) if bandwidth else None
         return Gpu(text.strip(), parse_size(stated["memory"], "--gpu "), speed)
-    keys = _keys()
-    if (key := _key(text)) in keys:
-        return keys[key]
+    near = _near(key)
+    several = any(key in (_key(_model(g.name)), _key(_without_size(g.name))) for g in near)
+    what = f"several GPUs are called `{text}`" if several else f"unknown GPU `{text:.80}`"
+    names = ", ".join(gpu.name for gpu in near or known_gpus())
+    stated_too = "--gpu 24GB@1008GB/s"
     raise InputError(
-        f"unknown GPU `{text}`",
-        why="known: " + ", ".join(gpu.name for gpu in known_gpus()),
-        hint=f"--gpu {text}GB" if len(text) < 4 and text.isdecimal() else _nearest(key),
+        what,
+        why=f"{'near' if near else 'known'}: {names}",
+        hint=f'--gpu "{near[0].name}", or {stated_too}' if near else stated_too,
     )
 
 
@@ -125,28 +130,35 @@ def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
 
 @cache
 def _keys() -> dict[str, Gpu]:
-    """Every way to write a name; without its size where only one GPU is called so."""
-    entries = list(zip(known_gpus(), _table()["gpu"], strict=True))
-    short = [_key(_without_size(gpu.name)) for gpu, _ in entries]
+    """Every way to write a name; without size and form where only one GPU is called so."""
     keys: dict[str, Gpu] = {}
-    for (gpu, entry), bare in zip(entries, short, strict=True):
+    for shorten in (_model, _without_size):
+        short = [_key(shorten(gpu.name)) for gpu in known_gpus()]
+        keys |= {k: gpu for k, gpu in zip(short, known_gpus(), strict=True) if short.count(k) == 1}
+    for gpu, entry in zip(known_gpus(), _table()["gpu"], strict=True):
         keys |= {_key(name): gpu for name in (gpu.name, *entry.get("aliases", ()))}
-        if short.count(bare) == 1:
-            keys[bare] = gpu
     return keys
 
 
 def _key(name: str) -> str:
     bare = re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", name.lower()))
-    return re.sub(r"(?<=\d)gi?b?$", "", bare).removeprefix("rtx")
+    return re.sub(r"(?<=\d)gi?b$", "", bare).removeprefix("rtx")
 
 
 def _without_size(name: str) -> str:
     return re.sub(r" \d+GB$", "", name)
 
 
-def _nearest(key: str) -> str:
-    """A remedy with the GPU of nearest name, where one is near, and one with any."""
-    near = _keys().get(did_you_mean(key, tuple(_keys())))
-    stated = "--gpu 24GB@1008GB/s"
-    return f'--gpu "{near.name}", or {stated}' if near else stated
+def _model(name: str) -> str:
+    """A name without size and form."""
+    return re.sub(r" (SXM|PCIe|NVL|die)$", "", _without_size(name))
+
+
+def _near(key: str) -> list[Gpu]:
+    """GPUs in whose names a key lies, or that lie in it, and those of like names; four at most."""
+    keys = _keys()
+    inside = [k for k in keys if min(len(k), len(key)) > 2 and (k in key or key in k)]
+    inside.sort(key=lambda k: abs(len(k) - len(key)))
+    alike = get_close_matches(key, keys, n=3)
+    near = {keys[k].name: keys[k] for k in (*inside, *alike)}
+    return list(near.values())[:4]

@@ -29,6 +29,8 @@ RULES: tuple[tuple[str, Part, Split], ...] = (
     (r"norm[^.]*$|(^|\.)ln_[^.]*$", "norm", "replicated"),
     (r"(embed_tokens(_per_layer)?|wte|word_embeddings|tok_embeddings|embed_in|backbone\.embeddings)$",
      "embedding", "vocabulary"),
+    (r"(^|\.)altup(_|\.)", "altup", "replicated"),
+    (r"(^|\.)per_layer_\w+$", "per-layer", "replicated"),
     (r"(wpe|embed_positions|position_embeddings)$", "embedding", "replicated"),
     (r"(^|\.)(lm_head|embed_out)$|^(language_model\.)?output$", "head", "vocabulary"),
     (r"(^|\.)(gate|router|shared_expert_gate)(\.layer)?$", "router", "replicated"),
@@ -53,6 +55,7 @@ _TAIL = re.compile(
     r"(\.(weight|bias|qweight|qzeros|scales|g_idx|input_scale|SCB|e_score_correction_bias|weight_\w+)|_(blocks|scales|bias))"
     r"(\..*)?$"
 )
+_EXTRA = re.compile(r"(^|\.)mtp(_|\.)")
 _TOWER = re.compile(r"(^|\.)((embed_)?(vision|audio)|visual|multi_modal|mm_)")
 
 
@@ -64,19 +67,23 @@ class _Role(NamedTuple):
     linear: bool = False
     fused: tuple[str, ...] = ()
     in_block: bool = False
+    extra: bool = False
     buffer: bool = False
 
 
 def inventory_from_headers(
     tensors: Mapping[str, TensorInfo], architecture: Architecture
 ) -> Inventory:
-    """Every tensor of the files; those of blocks beyond the config's (MTP) are of part "other"."""
+    """Every tensor of the files; those of blocks beyond the config's (MTP) are of part "other".
+
+    They have a layer beyond the last, by which they are told apart.
+    """
     depth = len(architecture.layers)
     found = []
     for name, info in tensors.items():
         words = _NUMBER.split(name)
         role = _role("*".join(words[::2]))
-        layer = int(words[1]) if role.in_block else None
+        layer = depth if role.extra else int(words[1]) if role.in_block else None
         part = "other" if layer is not None and layer >= depth else role.part
         module: str | None = None
         fused: tuple[str, ...] = ()
@@ -104,6 +111,8 @@ def _role(name: str) -> _Role:
     tail = _TAIL.search(name)
     module = name[: tail.start()] if tail else name
     in_block = _LAYER.search(name) is not None
+    if _EXTRA.search(module):
+        return _Role(extra=True)
     if _TOWER.search(module):
         return _Role("tower")
     found = next((rule[1:] for rule in _RULES if rule[0].search(module)), None)
@@ -117,7 +126,7 @@ def _role(name: str) -> _Role:
         name == f"{module}.weight" and part in LINEAR_PARTS and "conv1d" not in own,
         next((group for group in FUSED if own in group), ()),
         in_block,
-        name.endswith("e_score_correction_bias"),
+        buffer=name.endswith("e_score_correction_bias"),
     )
 
 

@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Part = Literal[
-    "embedding", "attention", "mlp", "experts", "router", "norm", "head", "tower", "other"
+    "embedding",
+    "attention",
+    "mlp",
+    "experts",
+    "router",
+    "norm",
+    "head",
+    "altup",
+    "per-layer",
+    "tower",
+    "other",
 ]
-"""`tower`: what a multimodal model has beside its text model, projectors included."""
+"""`altup`, `per-layer`: what only Gemma 3n has. `tower`: what lies beside a text model, projectors
+included."""
 
 Split = Literal["rows", "columns", "kv_rows", "vocabulary", "experts", "replicated"]
 """What tensor parallelism does with a weight (outputs, inputs): by outputs, by inputs, by outputs

@@ -52,8 +52,13 @@ def build_fault(
     engine: Engine, model: PlannedModel, build: Build, capability: str | None
 ) -> str | None:
     """Why `engine` does not load a build, or has no kernel for it on a GPU; None if it does."""
+    stored = model.quantized if build.format is None else None
+    model, build = as_ruled(model, build)
+    if capability is not None and (fault := engine.refuses_gpu("", None, capability)):
+        return fault
     if build.format is None:
-        return None
+        unknown = stored and engine.methods and stored not in engine.methods
+        return f"{engine.summary} has no loader for {stored}" if unknown else None
     seen = set()
     for kind in model.kinds:
         for scheme in build.schemes_of(kind):
@@ -69,8 +74,16 @@ def build_fault(
     return None
 
 
+def as_ruled(model: PlannedModel, build: Build) -> tuple[PlannedModel, Build]:
+    """What rules are about: of a quantized checkpoint the linears that it was made of."""
+    if build.format is None and model.original is not None:
+        return model.original
+    return model, build
+
+
 def degree_fault(engine: Engine, model: PlannedModel, build: Build, degrees: Degrees) -> str | None:
     """Why `engine` does not take a build at these degrees, as a sentence; None if it does."""
+    model, build = as_ruled(model, build)
     if fault := expert_fault(model, degrees.expert):
         return fault
     if degrees.tensor == 1:

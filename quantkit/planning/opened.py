@@ -12,8 +12,10 @@ from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.core.errors import InputError
 from quantkit.planning.config import is_identifier, read_architecture, stated_dtype
+from quantkit.planning.families import find
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
+from quantkit.planning.original import original_of
 from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.served import own_dtype
 from quantkit.planning.weights import PlannedModel, planned_model
@@ -61,12 +63,22 @@ def _planned(
         else inventory_from_config(config, architecture)
     )
     notes = []
+    if find(architecture.model_type) is None:
+        exact = "; bytes are those of its files" if tensors else ", and so are its bytes"
+        notes.append(f"{architecture.model_type} is not known: taken to be built as a Llama{exact}")
+    if not tensors and (extra := config.get("num_nextn_predict_layers")):
+        notes.append(
+            f"not counted: {extra!r:.9} extra prediction layer(s), for speculative decoding"
+        )
     if stated_dtype(config) is None:
         architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
         if not tensors:
             notes.append("config.json names no dtype: the files are taken to be in float32")
+    original = original_of(name, config, architecture, quantized) if quantized else None
+    if quantized and original is None:
+        notes.append(f"engines' rules for {quantized} as it is stored here are not known to plan")
     model = planned_model(name, inventory, architecture, quantized)
-    return replace(model, notes=(*model.notes, *notes))
+    return replace(model, original=original, notes=(*model.notes, *notes))
 
 
 def _quantized(config: Mapping[str, Any]) -> str | None:

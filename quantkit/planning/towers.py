@@ -10,7 +10,7 @@ from quantkit.core.errors import InputError
 from quantkit.planning.families import MOST_LAYERS, Family, Fields
 from quantkit.planning.inventory import PlannedTensor
 
-BESIDE = ("vision_config", "audio_config", "speech_config", "vq_config", "vision", "visual")
+BESIDE = ("vision_config", "audio_config", "encoder_config", "speech_config", "vq_config")
 """Fields of a config in which a model lies that is not the text model."""
 
 

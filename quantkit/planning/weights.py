@@ -37,6 +37,8 @@ MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
 class PlannedModel:
     """A model as planning sees it; `quantized` names its format where it is quantized already.
 
+    `original`: where it is quantized in a format that is known here, the model it was made of,
+    from its config, and the build that its files are of it; engines' rules are about these.
     `notes`: what people have to know of its figures. `served`: what an engine makes of its dtype,
     where the tensors are as that holds them.
     """
@@ -46,6 +48,7 @@ class PlannedModel:
     inventory: Inventory
     kinds: tuple[Kind, ...]
     quantized: str | None = None
+    original: "tuple[PlannedModel, Build] | None" = None
     notes: tuple[str, ...] = ()
     served: str = ""
 
@@ -82,7 +85,7 @@ def planned_model(
         f"not counted: what {field} describes, as a config tells no size of it; headers of files do"
         for field in inventory.uncounted
     )
-    return PlannedModel(name, architecture, inventory, kinds, quantized, notes)
+    return PlannedModel(name, architecture, inventory, kinds, quantized, notes=notes)
 
 
 def stored_build(model: PlannedModel) -> Build:

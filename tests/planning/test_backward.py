@@ -96,6 +96,7 @@ def test_experts_keep_copies_of_their_tokens() -> None:
         "model_type": "mixtral",
         "vocab_size": 64,
         "num_hidden_layers": 1,
+        "num_local_experts": 8,
         **dict(zip(NAMES, shape, strict=True)),
     }
     architecture = read_architecture(config)

@@ -67,6 +67,7 @@ def test_layer_types_come_first() -> None:
             {
                 "model_type": "llama4_text",
                 "attention_chunk_size": 16,
+                "num_local_experts": 2,
                 "no_rope_layers": [0, 1, 1, 0, 1, 1],
             },
             [None, 16, 16, None, 16, 16],
@@ -171,7 +172,10 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], named: str) -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"model_type": "t5", "d_model": 512, "num_heads": 8}, "num_hidden_layers"),
+        ({"model_type": "new", "d_model": 512, "num_heads": 8}, "num_hidden_layers"),
+        (LLAMA | {"model_type": "bert"}, "bert' is an encoder"),
+        (LLAMA | {"model_type": "t5"}, "t5' is an encoder-decoder"),
+        (LLAMA | {"model_type": "new", "is_encoder_decoder": True}, "an encoder-decoder"),
         ({"model_type": "x" * 60}, "hidden_size"),
         (LLAMA | {"layer_types": ["retention"] * 6}, "retention"),
         (LLAMA | {"layer_types": ["linear_attention"] * 6}, "linear_attention"),

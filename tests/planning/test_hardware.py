@@ -27,6 +27,11 @@ TABLE = tomllib.loads((resources.files("quantkit.planning") / "hardware.toml").r
         ("l40s", "L40S 48GB"),
         ("mi300x", "MI300X 192GB"),
         ("m3 ultra", "M3 Ultra 512GB"),
+        ("mi250x", "MI250X die 64GB"),
+        ("4060 ti", "RTX 4060 Ti 16GB"),
+        ("6000 ada", "RTX 6000 Ada 48GB"),
+        ("a6000", "RTX A6000 48GB"),
+        ("v100-32gb", "V100 SXM 32GB"),
     ],
 )
 def test_names_as_people_write_them(text: str, name: str) -> None:
@@ -64,6 +69,28 @@ def test_anything_else_by_memory_and_bandwidth(
 ) -> None:
     gpu = find_gpu(text)
     assert (gpu.memory, gpu.bandwidth) == (memory, bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("4090Ti", ["RTX 4090 24GB"]),
+        ("4090 laptop", ["RTX 4090 24GB"]),
+        ("v100", ["V100 SXM 16GB", "V100 SXM 32GB"]),
+        ("rtx 6000", ["RTX A6000 48GB", "RTX 6000 Ada 48GB", "RTX PRO 6000 Blackwell 96GB"]),
+        ("a10g", ["A10 24GB"]),
+        ("a100 pcie 40gb", ["A100 PCIe 80GB"]),
+        ("h100 64gb", ["H100 SXM 80GB"]),
+        ("a100 sxm", ["A100 SXM 80GB", "A100 SXM 40GB"]),
+    ],
+)
+def test_a_name_that_is_not_one_gpu_is_refused_with_those_near(text: str, named: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        find_gpu(text)
+    assert all(name in (caught.value.why or "") for name in named)
+    assert ("several GPUs are called" in caught.value.what) == (text in ("v100", "a100 sxm"))
+    option = caught.value.hint.partition(", or ")[0]
+    assert find_gpu(option.removeprefix("--gpu ").strip('"')).name in (caught.value.why or "")
 
 
 @pytest.mark.parametrize(("text", "near"), [("4099", "4090"), ("h10", "H100"), ("5091", "5090")])

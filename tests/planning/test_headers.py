@@ -12,6 +12,7 @@ from quantkit.checkpoint.header import TensorInfo
 from quantkit.planning.config import read_architecture
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
+from quantkit.planning.parallel import kinds_of
 from quantkit.planning.parameters import inventory_from_config
 
 LLAMA: dict[str, Any] = {
@@ -95,9 +96,17 @@ def test_names_of_less_common_families(
 
 
 def test_blocks_beyond_those_of_the_config_are_kept_apart() -> None:
-    stored = headers(**{"model.layers.2.mlp.up_proj.weight": ("BF16", (96, 64))})
-    (tensor,) = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
-    assert (tensor.part, tensor.layer) == ("other", 2)
+    names = (
+        "model.layers.2.mlp.up_proj",
+        "mtp.layers.0.mlp.up_proj",
+        "mtp.fc",
+        "model.mtp_layers.0.w",
+    )
+    stored = headers(**{f"{name}.weight": ("BF16", (96, 64)) for name in names})
+    architecture = read_architecture(LLAMA)
+    inventory = inventory_from_headers(stored, architecture)
+    assert {(t.part, t.layer) for t in inventory.tensors} == {("other", 2)}
+    assert kinds_of(inventory, architecture) == ()
 
 
 def test_what_is_quantized_already_is_no_linear_and_is_split_like_one() -> None:

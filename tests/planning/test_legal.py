@@ -72,15 +72,24 @@ def test_a_refusal_says_why_and_names_a_legal_degree(planned: Planned) -> None:
         ("vllm", "w8a16", "12.0", None),
         ("vllm", "gptq", "metal", "Apple"),
         ("vllm", "nf4", "8.9", "bitsandbytes"),
+        ("vllm", None, "metal", "Apple"),
+        ("vllm", None, "gfx90a", None),
+        ("vllm", None, "7.0", "7.5"),
+        ("vllm", "gptq", "gfx942", None),
+        ("sglang", None, "metal", "Apple"),
+        ("sglang", None, "gfx942", None),
+        ("sglang", "nf4", "gfx942", "AMD"),
+        ("sglang", "nf4", "7.5", None),
+        ("transformers", None, "metal", None),
         ("sglang", "gptq", "7.5", "8.0"),
         ("sglang", "gptq", "gfx942", None),
         ("transformers", "nf4", "8.9", None),
     ],
 )
 def test_kernels_by_gpu(
-    planned: Planned, served: str, recipe: str, capability: str, reason: str | None
+    planned: Planned, served: str, recipe: str | None, capability: str, reason: str | None
 ) -> None:
     model = planned("Llama-3-8B")
-    build = recipe_build(model, build_recipe(recipe))
+    build = recipe_build(model, build_recipe(recipe)) if recipe else stored_build(model)
     fault = build_fault(engine(served), model, build, capability)
     assert fault is None if reason is None else reason in (fault or "")

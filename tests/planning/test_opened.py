@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from quantkit.core.errors import InputError, RefusedError
+from quantkit.planning.deploy import Load, named_place
+from quantkit.planning.forecast import forecast
 from quantkit.planning.opened import open_model
 from quantkit.planning.parallel import Degrees
 from quantkit.planning.run import plan_recipe
@@ -107,6 +109,60 @@ def open_tensors(
     return open_model(str(folder))
 
 
+FORMATS: dict[str, dict[str, Any]] = {
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True},
+    "gptq asymmetric": {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": False},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True},
+    "nf4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "int8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
+    "hqq": {"quant_method": "hqq"},
+    "fp8": {"quant_method": "fp8"},
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "engine", "gpu", "reason"),
+    [
+        ("gptq", "vllm", "4090", None),
+        ("gptq", "sglang", "4090", None),
+        ("gptq", "transformers", "m3 ultra", None),
+        ("gptq", "sglang", "t4", "8.0"),
+        ("gptq asymmetric", "vllm", "4090", "symmetric GPTQ only"),
+        ("gptq asymmetric", "sglang", "4090", "symmetric GPTQ only"),
+        ("awq", "vllm", "4090", "groups of 32, 64, 128"),
+        ("nf4", "vllm", "4090", "no bitsandbytes loader"),
+        ("nf4", "sglang", "4090", None),
+        ("nf4", "transformers", "4090", None),
+        ("int8", "vllm", "4090", "no loader for bitsandbytes"),
+        ("hqq", "vllm", "4090", "no loader for hqq"),
+        ("fp8", "vllm", "4090", None),
+    ],
+)
+def test_the_rules_of_engines_hold_for_files_that_are_quantized(
+    tmp_path: Path, form: str, engine: str, gpu: str, reason: str | None
+) -> None:
+    model = open_tensors(tmp_path, LINEARS, quantization_config=FORMATS[form])
+    (found,) = forecast(model, (), named_place(gpu, engine, Degrees()), Load(64)).outlooks
+    assert (found.fault is None) == (reason is None)
+    assert (reason or "") in (found.fault or "")
+    assert "--method" not in (found.fault or "")
+    unread = form in ("int8", "hqq", "fp8")
+    assert any("not known to plan" in note for note in model.notes) == unread
+    if found.fault:
+        option, other = found.fault.rpartition("; try: ")[2].split()
+        assert option == "--engine"
+        again = forecast(model, (), named_place(gpu, other, Degrees()), Load(64))
+        assert again.outlooks[0].fault is None
+
+
+def test_slices_of_quantized_files_are_those_of_their_linears(tmp_path: Path) -> None:
+    """256 inputs on 4 ranks are half a group of 128; what bitsandbytes packed is not divided."""
+    for form, engine, degree in (("gptq", "vllm", 4), ("nf4", "sglang", 2)):
+        model = open_tensors(tmp_path, LINEARS, quantization_config=FORMATS[form])
+        with pytest.raises(RefusedError, match=f"{degree} tensor-parallel ranks"):
+            forecast(model, (), named_place("4090", engine, Degrees(degree)), Load(64))
+
+
 def test_a_dtype_that_the_config_does_not_name_is_that_of_the_files(tmp_path: Path) -> None:
     shapes = LINEARS | {"model.embed_tokens.weight": (64, 256)}
     for dtype, name in ((torch.float16, "F16"), (torch.float32, "F32")):
@@ -170,3 +226,17 @@ def test_the_format_of_a_quantized_model_is_a_word(
     with pytest.raises(InputError, match="quant_method is") as caught:
         open_tensors(tmp_path, LINEARS, quantization_config=block)
     assert len(str(caught.value)) < 300
+
+
+def test_extra_prediction_layers_are_named_and_not_counted(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SIZES))
+    plain = open_model(str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | {"num_nextn_predict_layers": 1}))
+    model = open_model(str(tmp_path))
+    assert set(model.notes) - set(plain.notes) == {
+        "not counted: 1 extra prediction layer(s), for speculative decoding"
+    }
+    assert model.kinds == plain.kinds
+    block = {f"mtp.layers.0.mlp.{n}_proj.weight": (256, 256) for n in ("gate", "up")}
+    stored = open_tensors(tmp_path, LINEARS | block)
+    assert sum(weigh(stored, stored_build(stored)).values()) == 3 * 2 * 256 * 256

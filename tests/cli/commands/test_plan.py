@@ -367,3 +367,18 @@ def test_a_tower_is_counted_or_said_not_to_be(quantkit: Call, llama: str) -> Non
         document = json.loads(quantkit("plan", llama, "--json")[1])
         assert (len(document["notes"]) == 1) == noted
         assert ("tower" in document["builds"][0]["parts"]) != noted
+
+
+def test_what_is_not_known_is_planned_with_a_word_or_refused(quantkit: Call, llama: str) -> None:
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
+    assert (code, "taken to be built as a Llama" in out) == (0, False)
+    Path(llama).write_text(json.dumps(LLAMA_8B | {"model_type": "foobar"}))
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
+    assert (code, "foobar is not known: taken to be built as a Llama" in out) == (0, True)
+    Path(llama).write_text(json.dumps(LLAMA_8B | {"model_type": "bert"}))
+    code, _, error = quantkit("plan", llama)
+    assert (code, "try: a decoder" in error) == (4, True)
+    less = {key: value for key, value in LLAMA_8B.items() if key != "hidden_size"}
+    Path(llama).write_text(json.dumps(less))
+    code, _, error = quantkit("plan", llama)
+    assert (code, "hidden_size is missing" in error) == (2, True)

@@ -1,0 +1,97 @@
+"""What `plan` proposes where something is refused, followed to the letter."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantkit.cli.main import run
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def quantkit(capsys: pytest.CaptureFixture[str]) -> Call:
+    """quantkit("plan", ...): exit code, stdout, stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def llama(tmp_path: Path, known_models: dict[str, Any]) -> str:
+    """The config.json of Llama-3-8B."""
+    path = tmp_path / "config.json"
+    config = known_models["Llama-3-8B"]["config"] | {"max_position_embeddings": 131072}
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def test_a_gpu_that_no_build_runs_on_is_refused_with_a_remedy(quantkit: Call, llama: str) -> None:
+    for engine in ("vllm", "sglang"):
+        code, out, error = quantkit("plan", llama, "--gpu", "m3 ultra", "--engine", engine)
+        assert code == 4
+        assert "does not run on Apple's GPUs" in error
+        assert out.count("refused") == 5
+        hint = error.strip().rpartition("; try: ")[2].split()
+        assert quantkit("plan", llama, "--gpu", "m3 ultra", *hint)[0] == 0
+
+
+LLAMA_7B = {"num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 32000}
+
+
+def change(path: str, changes: dict[str, Any]) -> None:
+    config = json.loads(Path(path).read_text())
+    Path(path).write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "reason"),
+    [
+        (LLAMA_7B, "--gpu h100 --tp 4 --bits 4 --set scheme.group_size=128", "groups of 128"),
+        (LLAMA_7B, "--gpu h100 --tp 4 --recipe gptq --set scheme.group_size=128", "groups of 128"),
+        (
+            LLAMA_7B,
+            "--gpu h100 --tp 4 --engine sglang --bits 4 --set scheme.group_size=32",
+            "Marlin's tile",
+        ),
+        (LLAMA_7B, "--gpu h100 --tp 3", "32 query heads"),
+        ({}, "--gpu h100 --tp 2 --recipe nf4 --engine sglang", "bitsandbytes packed"),
+        ({}, "--gpu h100 --tp 2 --engine transformers", "deals whole layers"),
+        ({}, "--gpu b200 --recipe smoothquant", "Blackwell"),
+        ({}, "--gpu t4 --engine sglang --bits 4", "Marlin begins"),
+        ({}, "--gpu 4090 --set ep=8", "no experts"),
+        ({}, "--gpu 4090 --context 1M", "more than the model has"),
+        ({}, "--gpu v100 --engine transformers", "several GPUs"),
+        ({}, "--gpu 4090 --train full --zero 0 --offload cpu", "needs ZeRO stage"),
+    ],
+)
+def test_what_a_refusal_proposes_is_accepted(
+    quantkit: Call, llama: str, changes: dict[str, Any], options: str, reason: str
+) -> None:
+    change(llama, changes)
+    code, _, error = quantkit("plan", llama, *options.split())
+    assert code in (2, 4)
+    assert reason in error
+    hint = shlex.split(error.rpartition("try: ")[2].strip().partition(", ")[0])
+    assert hint[0].startswith("--")
+    code, _, error = quantkit("plan", llama, *options.split(), *hint)
+    assert code == 0, error
+
+
+def test_a_build_of_no_legal_group_proposes_one_that_is(quantkit: Call, llama: str) -> None:
+    """Llama-2-7B on 4 ranks: 11008 / 4 = 21.5 groups of 128, 43 of 64."""
+    change(llama, LLAMA_7B)
+    _, out, _ = quantkit("plan", llama, "--gpu", "4090", "--tp", "4")
+    (line,) = [line for line in out.splitlines() if line.startswith("W4 g128 sym (gptq): ")]
+    hint = line.rpartition("; try: ")[2]
+    assert hint == "--recipe gptq --set scheme.group_size=64"
+    code, out, _ = quantkit("plan", llama, "--gpu", "4090", "--tp", "4", *hint.split())
+    assert (code, "W4 g64 sym (gptq) fits" in out, "refused" in out) == (0, True, False)
