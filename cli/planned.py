@@ -1,7 +1,6 @@
 """A forecast as text and as a document."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -95,13 +94,13 @@ def forecast_text(found: "Forecast", model: str, *, explain: bool) -> str:
 
     `model` is what the caller named it.
     """
-    lines = [*_head(found), ""]
+    lines = [*head_lines(found), ""]
     if found.schooling is not None:
         return "\n".join([*lines, *_training_lines(found.schooling, found.hints)])
     if found.place is None:
-        lines += [_weights_table(found), *_faults(found)]
+        lines += [_weights_table(found), *faults(found)]
     else:
-        lines += [_deploy_table(found), *_faults(found)]
+        lines += [_deploy_table(found), *faults(found)]
         if found.chosen:
             lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found, model)]
     if explain:
@@ -109,7 +108,8 @@ def forecast_text(found: "Forecast", model: str, *, explain: bool) -> str:
     return "\n".join(lines)
 
 
-def _head(found: "Forecast") -> list[str]:
+def head_lines(found: "Forecast") -> list[str]:
+    """What the model is, and the place and load."""
     from math import prod
 
     from quantkit.checkpoint.header import DTYPE_BYTES
@@ -149,7 +149,7 @@ def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
     training, memory = schooling.training, schooling.memory
     places = {"GPU": memory.gpu, "RAM": memory.cpu, "disk": memory.nvme}
     rows = [
-        (figure.name, place, _gib(figure.bytes), figure.rule)
+        (figure.name, place, gib(figure.bytes), figure.rule)
         for place, figures in places.items()
         for figure in figures
         if figure.bytes
@@ -172,42 +172,7 @@ def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
     return [*lines, *(f"try: {hint}" for hint in hints)]
 
 
-def against_text(found: "Forecast", rival: "Forecast") -> str:
-    """Two models build by build: sizes, or the memory that the load needs, and their ratio.
-
-    A model that is quantized already is what it is: it stands beside every build of the other.
-    """
-    lines = [*_head(found), *_head(rival)[: 1 if rival.place else None], ""]
-    rows: list[tuple[object, ...]] = []
-    for name, outlook, other in _pairs(found, rival):
-        ours, theirs = _needed(outlook, found), _needed(other, rival)
-        ratio = round(theirs / ours, 3) if ours and theirs else None
-        rows.append((name, *(_gib(n) if n else "refused" for n in (ours, theirs)), ratio))
-        if found.place is not None:
-            served = (outlook.deployment, other.deployment)
-            rows[-1] += tuple(d.longest or "none" if d else None for d in served)
-    names = (found.model.name, rival.model.name)
-    head = ["build, GiB", *names, "ratio"]
-    if found.place is not None:
-        head += [f"context of {name}" for name in names]
-    return "\n".join([*lines, flush(head, rows), *_faults(found), *_faults(rival)])
-
-
-def _pairs(found: "Forecast", rival: "Forecast") -> list[tuple[str, "Outlook", "Outlook"]]:
-    """The builds that are set side by side, with a name for both."""
-    everyone = found.model.quantized or rival.model.quantized
-    return [
-        (a.build.name if a.build.name == b.build.name else f"{a.build.name}, {b.build.name}", a, b)
-        for a, b in product(found.outlooks, rival.outlooks)
-        if everyone or _maker(a) == _maker(b)
-    ]
-
-
-def _maker(outlook: "Outlook") -> str | None:
-    return outlook.build.recipe.name if outlook.build.recipe else None
-
-
-def _needed(outlook: "Outlook", found: "Forecast") -> int | None:
+def needed(outlook: "Outlook", found: "Forecast") -> int | None:
     """Bytes that a GPU needs, or where none was named that the weights take; None if refused."""
     if found.schooling is not None:
         return sum(figure.bytes for figure in found.schooling.memory.gpu)
@@ -220,8 +185,8 @@ def _weights_table(found: "Forecast") -> str:
     names = list(dict.fromkeys(part for outlook in found.outlooks for part in outlook.parts))
     rows: list[tuple[object, ...]] = []
     for outlook in found.outlooks:
-        parts = [_gib(outlook.parts[name]) if name in outlook.parts else None for name in names]
-        whole = (_gib(outlook.bytes), size(outlook.bytes)) if outlook.parts else (None, "refused")
+        parts = [gib(outlook.parts[name]) if name in outlook.parts else None for name in names]
+        whole = (gib(outlook.bytes), size(outlook.bytes)) if outlook.parts else (None, "refused")
         rows.append((outlook.build.name, *parts, *whole))
     return flush(("build, GiB", *names, "all", ""), rows)
 
@@ -238,19 +203,20 @@ def _deploy_table(found: "Forecast") -> str:
 def _row(outlook: "Outlook") -> Sequence[object]:
     deployed = outlook.deployment
     if deployed is None:
-        return (outlook.build.name, _gib(outlook.bytes), None, None, None, "refused", None, None)
+        return (outlook.build.name, gib(outlook.bytes), None, None, None, "refused", None, None)
     over = deployed.total - deployed.budget.bytes
     sizes = (deployed.weights, deployed.cache.bytes, deployed.other, deployed.total)
     return (
         outlook.build.name,
-        *map(_gib, sizes),
+        *map(gib, sizes),
         "yes" if over <= 0 else f"{over / GIB:.1f} over",
         f"{deployed.longest:,}" if deployed.longest else "none",
         round(outlook.decode.tokens_per_second) if outlook.decode else None,
     )
 
 
-def _faults(found: "Forecast") -> list[str]:
+def faults(found: "Forecast") -> list[str]:
+    """Each refused build with its reason."""
     return [f"{o.build.name}: {o.fault}" for o in found.outlooks if o.fault]
 
 
@@ -269,8 +235,8 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
     drawn = drawn[:width].ljust(limit, ".")
     drawn = drawn[:limit] + "|" + drawn[limit:].ljust(width - limit, "-") + over
     left = max(0, deployed.budget.bytes - deployed.total)
-    legend = f"W weights {_gib(parts['W'])}, o other {_gib(parts['o'])}, K cache {_gib(parts['K'])}"
-    return [f"[{drawn}]", f"{legend}, . free {_gib(left)} GiB: {outlook.build.name}"]
+    legend = f"W weights {gib(parts['W'])}, o other {gib(parts['o'])}, K cache {gib(parts['K'])}"
+    return [f"[{drawn}]", f"{legend}, . free {gib(left)} GiB: {outlook.build.name}"]
 
 
 def _run_lines(run: "Making | None") -> list[str]:
@@ -365,7 +331,7 @@ def gate(console: Console, found: "Forecast", limit: int | None) -> int:
     if limit is None:
         return 0
     wanted = found.chosen or found.outlooks[0 if found.place is None and not found.asked else -1]
-    need = _needed(wanted, found)
+    need = needed(wanted, found)
     if need is None:
         console.note(f"refused: {wanted.build.name}: {wanted.fault}")
         return REFUSED
@@ -376,7 +342,8 @@ def gate(console: Console, found: "Forecast", limit: int | None) -> int:
     return MISSED
 
 
-def _gib(count: int) -> str:
+def gib(count: int) -> str:
+    """Bytes as GiB, to three figures or a tenth."""
     return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
 
 

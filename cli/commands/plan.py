@@ -78,7 +78,8 @@ def plan(
     """Tell what a model weighs, and whether it fits a GPU."""
     from quantkit import api
     from quantkit.checkpoint.sizes import parse_size
-    from quantkit.cli.planned import against_text, forecast_document, forecast_text, gate
+    from quantkit.cli.compared import against_text
+    from quantkit.cli.planned import forecast_document, forecast_text, gate
 
     if explain and against is not None:
         raise InputError("of two models no rules are told", hint="the same without --against")

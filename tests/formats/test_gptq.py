@@ -57,7 +57,7 @@ def test_asymmetric_version_1_is_read_but_not_written(
     random_qtensor: Callable[..., QTensor],
 ) -> None:
     scheme = Scheme("int", 4, 64, symmetric=False)
-    assert "gptq_v2" in (gptq.FORMAT.check(scheme, LINEAR) or "")
+    assert "gptq-v2" in (gptq.FORMAT.check(scheme, LINEAR) or "")
     qtensor = random_qtensor(scheme, 32, 128)
     tensors = gptq.encode(qtensor, zero_offset=1)
     found = gptq.FORMAT.decode(tensors, scheme, LINEAR)

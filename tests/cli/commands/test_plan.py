@@ -245,60 +245,6 @@ def test_a_bar_of_any_load_is_as_long(quantkit: Call, llama: str) -> None:
     assert "offloaded" not in out  # which vLLM does not do
 
 
-def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> None:
-    code, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), "--gpu", "4090")
-    assert code == 0
-    lines = {line.split("  ")[0]: line for line in out.splitlines()}
-    assert "embedded" in lines["build, GiB"]
-    assert "17.7" in lines["bf16"]
-    both = json.loads(quantkit("plan", llama, "--against", str(EMBEDDED), "--json")[1])
-    assert [document["model"] for document in both][1] == "embedded"
-
-
-@pytest.fixture
-def artifact(tmp_path: Path) -> str:
-    """The embedded model, quantized."""
-    recipe = package.build_recipe("rtn", settings=["format=compressed-tensors"])
-    package.quantize(str(EMBEDDED), tmp_path / "rtn", recipe=recipe, evaluate=False)
-    return str(tmp_path / "rtn")
-
-
-@pytest.mark.parametrize("place", [(), ("--gpu", "4090"), ("--gpu", "4090", "--engine", "sglang")])
-def test_an_artifact_stands_beside_every_build(
-    quantkit: Call, artifact: str, place: tuple[str, ...]
-) -> None:
-    def rows(*arguments: str) -> dict[str, list[str]]:
-        code, out, _ = quantkit("plan", *arguments, *place)
-        assert code == 0
-        lines = [re.split("  +", line) for line in out.splitlines()]
-        return {words[0]: words[1:] for words in lines if len(words) > 3}
-
-    stored = "compressed-tensors"
-    one = rows(artifact, "--against", str(EMBEDDED))
-    assert len(one) == 6  # with the head
-    assert float(one[f"{stored}, bf16"][2]) > (1 if place else 1.5)
-    assert rows(str(EMBEDDED), "--against", artifact).keys() > {f"bf16, {stored}"}
-    assert rows(artifact, "--against", artifact)[stored][2] == "1.0"
-
-
-def test_builds_of_one_recipe_are_compared_whatever_their_groups(
-    quantkit: Call, llama: str, tmp_path: Path
-) -> None:
-    other = tmp_path / "other" / "config.json"
-    other.parent.mkdir()
-    other.write_text(json.dumps(LLAMA_8B | {"intermediate_size": 14400, "torch_dtype": "float16"}))
-    _, out, _ = quantkit("plan", llama, "--against", str(other))
-    assert "\nbf16, f16  " in out
-    assert "\nW4 g128 sym (gptq), W4 g64 sym (gptq)  " in out
-
-
-def test_trainings_are_compared_by_what_a_gpu_needs(quantkit: Call, llama: str) -> None:
-    _, alone, _ = quantkit("plan", llama, "--train", "full")
-    need = re.findall(r"^([0-9.]+) GiB on each GPU", alone, re.MULTILINE)
-    _, out, _ = quantkit("plan", llama, "--train", "full", "--against", llama)
-    assert re.split("  +", out.splitlines()[-1]) == ["bf16", *need, *need, "1.0"]
-
-
 def sparse_checkpoint(folder: Path, layers: int, experts: int, shards: int) -> int:
     """A model of DeepSeek-V3's shape in bf16, its data holes in the files; how many tensors."""
     hidden, width = 7168, 2048
