@@ -169,7 +169,7 @@ def state_problem(
         RefusedError: no scheme fits any group.
     """
     method, output, engines, _ = parts_of(prepared.plan.recipe)
-    rules = [*rules_of(method.name, output, engines), *checks]
+    rules = [*rules_of(method, output, engines), *checks]
     choices = tuple(choices_of(prepared, schemes, rules))
     if all(choice.schemes == (None,) for choice in choices):
         raise RefusedError(

@@ -8,36 +8,30 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from quantkit.core.errors import InputError
-from quantkit.core.options import METHODS
+from quantkit.core.options import Told
 from quantkit.core.recipe import Recipe
 from quantkit.core.registry import nearest
 
 
-def checked_options(recipe: Recipe) -> Any:
-    """The options of a recipe's method, with those that it states.
+def checked_options(method: Told, recipe: Recipe) -> Any:
+    """The options of `method`, with those that a recipe states.
 
     Raises:
         InputError: the method has no such option, or it cannot have that value.
     """
-    if recipe.method not in METHODS:
-        raise InputError(
-            f"unknown method `{recipe.method}`",
-            why=f"known: {', '.join(METHODS)}",
-            hint=f"--method {nearest(recipe.method, tuple(METHODS))}",
-        )
-    shape = METHODS[recipe.method].options
+    shape = method.options
     known = {field.name: field.default for field in fields(shape)}
     hints = get_type_hints(shape)
     for key, value in recipe.options.items():
         if key not in known:
             raise InputError(
-                f"method {recipe.method} has no option `{key}`",
+                f"method {method.name} has no option `{key}`",
                 why=f"it has: {', '.join(known) or 'none'}",
                 hint=_setting(nearest(key, tuple(known)), known),
             )
         if fault := _misfit(hints[key], value):
             raise InputError(
-                f"option `{key}` of method {recipe.method} is {value!r}",
+                f"option `{key}` of method {method.name} is {value!r}",
                 why=fault,
                 hint=_setting(key, known),
             )
@@ -45,7 +39,7 @@ def checked_options(recipe: Recipe) -> Any:
         return shape(**recipe.options)
     except ValueError as error:
         raise InputError(
-            f"the options of method {recipe.method} do not fit",
+            f"the options of method {method.name} do not fit",
             why=str(error),
             hint="the same without --set options",
         ) from error

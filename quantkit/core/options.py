@@ -1,7 +1,10 @@
-"""What each method can be told and which grids it makes, known before torch is loaded."""
+"""What methods can be told and which grids they make, known before torch is loaded.
+
+A method that is not here states both in its own file, and `plan` asks nothing of it.
+"""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 
 @dataclass(frozen=True)
@@ -84,20 +87,37 @@ class SmoothquantOptions:
             raise ValueError(f"alpha is a share from 0 to 1, not {self.alpha}")
 
 
+class Told(Protocol):
+    """What rules ask of a method: a `Method`, or the facts of one."""
+
+    @property
+    def name(self) -> str:
+        """Its key in the registry."""
+
+    @property
+    def options(self) -> type[Any]:
+        """The class of its options, all with defaults."""
+
+    @property
+    def grids(self) -> frozenset[tuple[str, int]]:
+        """The (grid, bits) pairs that it makes."""
+
+
 @dataclass(frozen=True)
 class MethodFacts:
-    """The class of a method's options, all with defaults, and its (grid, bits) pairs."""
+    """A method without its algorithm."""
 
+    name: str
     options: type[Any]
     grids: frozenset[tuple[str, int]]
 
 
 INTEGERS = frozenset(("int", bits) for bits in (2, 3, 4, 8))
-METHODS = {
-    "awq": MethodFacts(AwqOptions, INTEGERS),
-    "gptq": MethodFacts(GptqOptions, INTEGERS),
-    "nf4": MethodFacts(Nf4Options, frozenset({("nf4", 4)})),
-    "rtn": MethodFacts(RtnOptions, INTEGERS),
-    "smoothquant": MethodFacts(SmoothquantOptions, frozenset({("int", 8)})),
-}
-"""By the names of the registry."""
+_KNOWN = (
+    MethodFacts("awq", AwqOptions, INTEGERS),
+    MethodFacts("gptq", GptqOptions, INTEGERS),
+    MethodFacts("nf4", Nf4Options, frozenset({("nf4", 4)})),
+    MethodFacts("rtn", RtnOptions, INTEGERS),
+    MethodFacts("smoothquant", SmoothquantOptions, frozenset({("int", 8)})),
+)
+METHODS = {facts.name: facts for facts in _KNOWN}

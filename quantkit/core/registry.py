@@ -15,8 +15,8 @@ def names(folder: str) -> tuple[str, ...]:
     return tuple(sorted(stem.replace("_", "-") for stem in stems))
 
 
-def load(folder: str, name: str, attribute: str) -> Any:
-    """The object `attribute` of entry `name`; `-` and `_` are the same in names.
+def find(folder: str, name: str) -> str:
+    """The key of entry `name`, which is not imported; `-` and `_` are the same in names.
 
     Raises:
         InputError: no such entry; the nearest name is proposed.
@@ -30,7 +30,17 @@ def load(folder: str, name: str, attribute: str) -> Any:
             why=f"known: {', '.join(known)}",
             hint=f"--{kind} {nearest(key, known)}",
         )
-    return getattr(import_module(f"quantkit.{folder}.{key.replace('-', '_')}"), attribute)
+    return key
+
+
+def load(folder: str, name: str, attribute: str) -> Any:
+    """The object `attribute` of entry `name`.
+
+    Raises:
+        InputError: as `find`.
+    """
+    module = find(folder, name).replace("-", "_")
+    return getattr(import_module(f"quantkit.{folder}.{module}"), attribute)
 
 
 def did_you_mean(name: str, known: tuple[str, ...]) -> str:

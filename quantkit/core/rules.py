@@ -5,22 +5,25 @@ from collections.abc import Callable, Sequence
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.format import Format, LinearFacts
-from quantkit.core.options import METHODS
+from quantkit.core.options import Told
 from quantkit.core.plan import Check
 from quantkit.core.scheme import Scheme
 
 
-def rules_of(method: str, output: Format, engines: Sequence[Engine]) -> list[Check]:
-    """The rules that every scheme has to keep; each gives a sentence saying what it breaks."""
-    grids = METHODS[method].grids
+def rules_of(method: Told | None, output: Format, engines: Sequence[Engine]) -> list[Check]:
+    """The rules that every scheme has to keep; each gives a sentence saying what it breaks.
+
+    A `method` of None breaks none.
+    """
 
     def method_check(scheme: Scheme, _: LinearFacts) -> str | None:
-        if (scheme.grid, scheme.bits) in grids:
+        if method is None or (scheme.grid, scheme.bits) in method.grids:
             return None
-        near = sorted((abs(b - scheme.bits), b) for grid, b in grids if grid == scheme.grid)
-        grid = min(grids)[0]
-        hint = f"--bits {near[0][1]}" if near else f"--set scheme.grid={grid}"
-        return f"method {method} does not make {scheme.grid} with {scheme.bits} bits; try: {hint}"
+        near = sorted((abs(b - scheme.bits), b) for grid, b in method.grids if grid == scheme.grid)
+        hint = f"--bits {near[0][1]}" if near else f"--set scheme.grid={min(method.grids)[0]}"
+        return (
+            f"method {method.name} does not make {scheme.grid} with {scheme.bits} bits; try: {hint}"
+        )
 
     def format_check(scheme: Scheme, linear: LinearFacts) -> str | None:
         fault = output.check(scheme, linear)

@@ -47,7 +47,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
     structure = trace_structure(model.skeleton)
     facts, idle = linears_of(model, structure)
-    plan = make_plan(recipe, facts, rules_of(method.name, output, engines))
+    plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if idle:
         fates = tuple(Fate(f, None, "the forward never calls it") for f in idle)
         remark = f"{len(idle)} linears that the forward never calls are copied"
@@ -70,7 +70,7 @@ def parts_of(recipe: Recipe) -> tuple[Method, Format, list[Engine], Any]:
     method: Method = registry.load("methods", recipe.method, "METHOD")
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines = [registry.load("engines", name, "ENGINE") for name in recipe.engines]
-    return method, output, engines, checked_options(recipe)
+    return method, output, engines, checked_options(method, recipe)
 
 
 def model_facts(prepared: Prepared) -> ModelFacts:

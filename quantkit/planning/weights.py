@@ -10,6 +10,7 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.format import STORED, Format, LinearFacts
+from quantkit.core.options import METHODS
 from quantkit.core.plan import Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of
@@ -129,8 +130,10 @@ def recipe_plan(recipe: Recipe, linears: Sequence[LinearFacts]) -> tuple[Format,
     """
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    checked_options(recipe)
-    return output, make_plan(recipe, linears, rules_of(recipe.method, output, engines))
+    method = METHODS.get(registry.find("methods", recipe.method))
+    if method is not None:
+        checked_options(method, recipe)
+    return output, make_plan(recipe, linears, rules_of(method, output, engines))
 
 
 def weigh(

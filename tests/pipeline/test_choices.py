@@ -28,7 +28,7 @@ def prepared(folder: Path, *engines: str) -> Prepared:
 
 def found(start: Prepared, schemes: list[Scheme]) -> list[Choice]:
     method, output, engines, _ = parts_of(start.plan.recipe)
-    return choices_of(start, schemes, rules_of(method.name, output, engines))
+    return choices_of(start, schemes, rules_of(method, output, engines))
 
 
 def test_a_choice_is_what_engines_fuse(tiny_checkpoint: Callable[..., Path]) -> None:
