@@ -13,8 +13,8 @@ CAPABILITIES = ((7, 5), (8, 0), (8, 9), (9, 0), (12, 0))
 OTHER = {"auto-round"}
 """A name in files that vLLM takes for its `inc`."""
 ONLINE = {
-    *("fp8_per_block", "fp8_per_tensor", "int8_per_channel_weight_only", "mxfp8"),
-    *("nvfp4_per_token", "online"),
+    *("fp8_per_block", "fp8_per_channel", "fp8_per_tensor", "int8_per_channel_weight_only"),
+    *("mxfp8", "nvfp4_per_token", "online"),
 }
 """What vLLM makes of 16 bits as it loads them: no files are so."""
 
