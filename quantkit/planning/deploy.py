@@ -14,7 +14,7 @@ from quantkit.planning.activations import activation_peak
 from quantkit.planning.architecture import Architecture
 from quantkit.planning.figure import Figure
 from quantkit.planning.hardware import Gpu, find_gpu
-from quantkit.planning.kv import CacheDtype, cache_bytes, full_token_bytes, token_bytes
+from quantkit.planning.kv import CacheDtype, cache_bytes, dynamic_cache
 from quantkit.planning.paging import paged_bytes, paged_cache
 from quantkit.planning.parallel import Degrees, Stage, stages_of
 from quantkit.planning.served import as_served, served_cache
@@ -210,7 +210,7 @@ def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> C
         paged = paged_cache(architecture, dtype, tp=tensor, block_tokens=place.settings.block)
         return lambda context, n: paged_bytes(paged, context, n, place.settings.chunk)
     if place.engine == "transformers":
-        return lambda context, n: _grown(architecture, context, n, dtype)
+        return lambda context, n: dynamic_cache(architecture, context, n, dtype).peak
     block = place.settings.block
 
     def whole_pages(context: int, sequences: int) -> Figure:
@@ -218,19 +218,6 @@ def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> C
         return cache_bytes(architecture, rounded, sequences, dtype=dtype, tp=tensor)
 
     return whole_pages
-
-
-def _grown(architecture: Architecture, context: int, sequences: int, dtype: CacheDtype) -> Figure:
-    """DynamicCache after a prefill: windows hold all of it, and one layer is held twice.
-
-    transformers 5.23: a sliding layer keeps a view of its full storage; an update concatenates.
-    """
-    held = cache_bytes(architecture, context, sequences, dtype=dtype)
-    full = full_token_bytes(architecture, dtype).bytes * context * sequences
-    layers = [token_bytes(layer.mixer, dtype) for layer in architecture.layers]
-    again = max(layers, default=0) * context * sequences
-    rule = f"{context} tokens in every layer until the next one comes, + one layer's while it grows"
-    return Figure(held.name, max(full, held.bytes) + again, rule)
 
 
 def capacity(architecture: Architecture, place: Place, load: Load, room: int) -> int:

@@ -10,7 +10,7 @@ from quantkit.core.recipe import Recipe
 from quantkit.planning.deploy import Deployment, Load, Place, deploy
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.inventory import Part
-from quantkit.planning.kv import cache_bytes
+from quantkit.planning.kv import cache_bytes, dynamic_cache
 from quantkit.planning.legal import require_legal
 from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
@@ -181,14 +181,19 @@ def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
     if place.gpu.bandwidth is None:
         return None
     read = read_bytes(model, deployed.build, load.sequences, place.degrees)
-    cache = cache_bytes(
-        model.architecture,
-        load.context,
-        load.sequences,
-        dtype=load.cache,
-        tp=place.degrees.tensor,
-    )
-    return decode_bound(read, cache.bytes, load.sequences, place.gpu.bandwidth)
+    return decode_bound(read, _read_cache(model, place, load), load.sequences, place.gpu.bandwidth)
+
+
+def _read_cache(model: PlannedModel, place: Place, load: Load) -> int:
+    """Bytes of cache that the last token of the load's sequences attends to."""
+    if place.engine == "transformers":
+        before = load.context - 1
+        cache = dynamic_cache(model.architecture, before, load.sequences, load.cache)
+        return cache.decoding.bytes
+    tensor = place.degrees.tensor
+    return cache_bytes(
+        model.architecture, load.context, load.sequences, dtype=load.cache, tp=tensor
+    ).bytes
 
 
 def _prefill(model: PlannedModel, deployed: Deployment) -> Bound | None:

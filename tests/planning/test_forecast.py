@@ -150,6 +150,27 @@ def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
     assert (unknown.outlooks[0].decode, unknown.outlooks[0].prefill) == (None, None)
 
 
+def test_the_bound_of_falcon_in_transformers_reads_the_heads_that_it_caches(
+    planned: Planned,
+) -> None:
+    sizes = {"new_decoder_architecture": True, "num_kv_heads": 1, "num_attention_heads": 64}
+    model = planned("Falcon-7B", **sizes, hidden_size=4096)
+    grouped = planned("Falcon-7B", **sizes | {"num_kv_heads": 8}, hidden_size=4096)
+    own, other = (
+        _cache_that_is_read(each, engine)
+        for each, engine in ((model, "vllm"), (model, "transformers"))
+    )
+    assert own == other  # one head is not repeated
+    assert _cache_that_is_read(grouped, "vllm") == 8 * own
+    assert _cache_that_is_read(grouped, "transformers") == 64 * own
+
+
+def _cache_that_is_read(model: PlannedModel, engine: str) -> int:
+    (outlook,) = forecast(model, (), place("h100", engine), Load(2048, 2)).outlooks
+    assert outlook.decode is not None
+    return int(outlook.decode.rule.partition(" of weights + ")[2].partition(" of cache")[0])
+
+
 def test_what_is_quantized_already_has_no_bound_of_a_prompt_and_is_not_trained(
     planned: Planned,
 ) -> None:
