@@ -6,6 +6,7 @@ the memory" means is each engine's own: `serving` has their rules.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import Literal
 
 from quantkit.checkpoint.header import DTYPE_BYTES
@@ -15,7 +16,7 @@ from quantkit.planning.architecture import Architecture
 from quantkit.planning.figure import Figure
 from quantkit.planning.hardware import Gpu, find_gpu
 from quantkit.planning.kv import CacheDtype, cache_bytes, dynamic_cache
-from quantkit.planning.paging import paged_bytes, paged_cache
+from quantkit.planning.paging import concurrency, paged_bytes, paged_cache
 from quantkit.planning.parallel import Degrees, Stage, stages_of
 from quantkit.planning.served import as_served, served_cache
 from quantkit.planning.serving import Settings, settings_of
@@ -221,17 +222,17 @@ def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> C
 
 
 def capacity(architecture: Architecture, place: Place, load: Load, room: int) -> int:
-    """Tokens that `room` bytes of cache hold, as vLLM's log counts them: whole blocks.
+    """Tokens that `room` bytes of cache hold in sequences of the asked length.
 
-    Where layers differ in kind, as many as sequences of the asked length make use of.
+    For vLLM as its log counts them: whole blocks, and by the sequences that these make.
     """
     if room <= 0:
         return 0
-    tensor, block = place.degrees.tensor, place.settings.block
     if place.engine == "vllm":
+        tensor, block = place.degrees.tensor, place.settings.block
         paged = paged_cache(architecture, load.cache, tp=tensor, block_tokens=block)
-        if len(paged.groups) == 1 and not paged.groups[0].state:
-            return room // paged.block_bytes * paged.groups[0].block_tokens
+        sequences = concurrency(paged, room, load.context, place.settings.chunk)
+        return MOST_CONTEXT if isinf(sequences) else int(sequences * load.context)
     one = cache_rule(architecture, place, load.cache)(load.context, 1).bytes
     return room * load.context // one if one else MOST_CONTEXT
 
