@@ -121,6 +121,10 @@ def forecast(
             fault = f"{error.what}; try: {error.hint}"
             outlooks.append(Outlook(Build(recipe.name, recipe), {}, fault))
             continue
+        if not build.schemes:
+            fault = "it quantizes no linear of the model, which would stay as it is"
+            outlooks.append(Outlook(build, {}, fault))
+            continue
         outlooks.append(_outlook(model, build, place, load, asked=asked))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load, asked)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quantkit.core.errors import RefusedError
+from quantkit.core.recipe import Override
 from quantkit.planning.deploy import Load, Place
 from quantkit.planning.forecast import Forecast, forecast, more_ranks, schooled
 from quantkit.planning.hardware import find_gpu
@@ -169,6 +170,23 @@ def _cache_that_is_read(model: PlannedModel, engine: str) -> int:
     (outlook,) = forecast(model, (), place("h100", engine), Load(2048, 2)).outlooks
     assert outlook.decode is not None
     return int(outlook.decode.rule.partition(" of weights + ")[2].partition(" of cache")[0])
+
+
+@pytest.mark.parametrize("gpu", [None, "4090"])
+def test_a_recipe_that_quantizes_nothing_makes_no_build(planned: Planned, gpu: str | None) -> None:
+    model = planned("Llama-3-8B")
+    bare = replace(model, kinds=tuple(kind for kind in model.kinds if not kind.linears))
+    nothing = replace(RECIPES[1], overrides=(Override("*", skip=True),))
+    where = place(gpu) if gpu else None
+    for what, recipes in ((bare, RECIPES), (model, (nothing,))):
+        found = forecast(what, recipes, where, Load(8192), asked=True)
+        (own,) = [o for o in found.outlooks if not o.build.recipe]
+        assert own.fault is None
+        for outlook in found.outlooks:
+            if outlook is not own:
+                assert "quantizes no linear" in (outlook.fault or "")
+                assert (outlook.parts, outlook.fits, outlook.deployment) == ({}, False, None)
+        assert "quantizes no linear" in (found.refused or "")
 
 
 def test_what_is_quantized_already_has_no_bound_of_a_prompt_and_is_not_trained(
