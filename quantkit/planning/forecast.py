@@ -35,7 +35,8 @@ SMALL_CHUNK, SMALL_ROWS = 2048, 256
 class Outlook:
     """One build: what it weighs and, where a GPU was named, how it fills that.
 
-    `fault` says why it cannot be had, or be served so; then there is no deployment.
+    `fault` says why it cannot be had, or be served so; then there is no deployment. Bounds of speed
+    are of what fits, `offload` of what does not, if it can run so.
     """
 
     build: Build
@@ -166,17 +167,14 @@ def _outlook(
         return replace(outlook, fault=fault)
     model = as_served(model, place.engine, place.gpu.capability)
     deployed = deploy(model, build, place, load)
-    split = None
-    if not deployed.fits and place.degrees.gpus == 1 and place.engine == "transformers":
-        room = deployed.budget.bytes - deployed.other - deployed.cache.bytes
-        split = split_blocks(model, build, room, None, place.gpu.pcie)
-    return replace(
-        outlook,
-        deployment=deployed,
-        offload=split,
-        decode=_decode(model, deployed),
-        prefill=_prefill(model, deployed),
-    )
+    outlook = replace(outlook, deployment=deployed)
+    if deployed.fits:
+        decode, prefill = _decode(model, deployed), _prefill(model, deployed)
+        return replace(outlook, decode=decode, prefill=prefill)
+    if place.degrees.gpus > 1 or place.engine != "transformers":
+        return outlook
+    room = deployed.budget.bytes - deployed.other - deployed.cache.bytes
+    return replace(outlook, offload=split_blocks(model, build, room, None, place.gpu.pcie))
 
 
 def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:

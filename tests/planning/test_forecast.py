@@ -125,6 +125,24 @@ def test_what_does_not_fit_is_split(planned: Planned) -> None:
     assert sum(found.chosen.offload.blocks.values()) == 80
 
 
+def test_no_split_is_told_that_leaves_no_room_for_a_block(planned: Planned) -> None:
+    """Eight sequences of 8192 tokens take 8 GiB of cache and activations of all prompts at once."""
+    found = asked(planned("Llama-3-8B"), "12GB@300GB/s", Load(8192, 8), "transformers")
+    assert found.chosen is not None
+    assert found.chosen.deployment is not None
+    assert not found.chosen.fits
+    assert found.chosen.offload is None
+
+
+def test_no_speed_is_told_of_what_does_not_fit(planned: Planned) -> None:
+    for engine, gpu in (("vllm", "4090"), ("transformers", "4090")):
+        found = asked(planned("Llama-3-8B"), gpu, Load(8192, 8), engine)
+        assert {outlook.fits for outlook in found.outlooks if outlook.deployment} == {True, False}
+        for outlook in found.outlooks:
+            assert (outlook.decode is not None) == outlook.fits
+            assert (outlook.prefill is not None) == outlook.fits
+
+
 def test_more_ranks_are_legal_and_enough(planned: Planned) -> None:
     model = planned("Llama-3-70B")
     assert more_ranks(model, stored_build(model), place("h100"), Load(8192)) == 2
