@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook
     from quantkit.planning.making import Making
     from quantkit.planning.schooling import Schooling
+    from quantkit.planning.weights import PlannedModel
 
 GIB = 2**30
 BAR = 60
@@ -51,7 +52,7 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
             "disk_bytes": found.run.plan.disk_bytes,
             "peak": vars(found.run.plan.peak),
         },
-        "builds": [_build_document(outlook) for outlook in found.outlooks],
+        "builds": [_build_document(outlook, model) for outlook in found.outlooks],
     }
 
 
@@ -63,12 +64,15 @@ def _training_document(found: "Forecast") -> dict[str, Any]:
     return vars(schooling.training) | memory | {"available": available, "fits": schooling.fits}
 
 
-def _build_document(outlook: "Outlook") -> dict[str, Any]:
+def _build_document(outlook: "Outlook", model: "PlannedModel") -> dict[str, Any]:
+    from quantkit.planning.weights import weights_rule
+
     document: dict[str, Any] = {
         "build": outlook.build.name,
         "recipe": outlook.build.recipe.name if outlook.build.recipe else None,
         "bytes": outlook.bytes,
         "parts": dict(outlook.parts),
+        "rule": weights_rule(model, outlook.build, "all"),
         "fault": outlook.fault,
     }
     deployed = outlook.deployment
@@ -203,7 +207,8 @@ def _deploy_table(found: "Forecast") -> str:
 def _row(outlook: "Outlook") -> Sequence[object]:
     deployed = outlook.deployment
     if deployed is None:
-        return (outlook.build.name, gib(outlook.bytes), None, None, None, "refused", None, None)
+        weights = gib(outlook.bytes) if outlook.parts else None
+        return (outlook.build.name, weights, None, None, None, "refused", None, None)
     over = deployed.total - deployed.budget.bytes
     sizes = (deployed.weights, deployed.cache.bytes, deployed.other, deployed.total)
     return (

@@ -23,7 +23,7 @@ from quantkit.planning.run import Run, RunPlan, plan_run
 from quantkit.planning.timing import recall, remember
 
 LARGE = 200_000_000
-"""Weights that take some minutes, beside which ten seconds of timing are nothing."""
+"""Weights that take some minutes, beside which half a minute of timing is little."""
 MARGIN = 1.1
 """A run is refused only where even this much less than planned would not fit."""
 

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -18,6 +19,9 @@ from quantkit.recipes.document import Document, Path
 
 MAX_PATTERN = 200
 UNKNOWN_KEY = "unknown key"
+SCHEMA = "quantkit recipes schema"
+INNER = ("scheme", "calibration", "gate_policy")
+"""Blocks of a recipe whose keys may be looked for beside them."""
 
 Block = TypeVar("Block", bound=BaseModel)
 
@@ -247,7 +251,8 @@ def _validated(shape: type[Block], document: Document, noun: str) -> Block:
 def _typed(document: Document, path: Path, fault: tuple[str, str]) -> tuple[str, str]:
     """The fault with its remedy as it is typed, where a flag or a setting states just this key."""
     (what, hint), place = fault, document.place(path)
-    if not (hint and place.startswith("--") and path in document.places):
+    stated = place.startswith("--") and path in document.places
+    if not (hint and stated) or hint == SCHEMA:
         return fault
     value: Any = document.data
     for step in path:
@@ -286,7 +291,7 @@ def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
     if kind == "fault":
         return context["message"], context["hint"]
     if kind == "extra_forbidden":
-        return UNKNOWN_KEY, _near(shape, *map(str, error["loc"]))
+        return _unknown(shape, *map(str, error["loc"]))
     if kind == "missing":
         return "is missing", ""
     if kind == "literal_error":
@@ -296,17 +301,20 @@ def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
     return f"expected {message[:1].lower()}{message[1:]}, not {given}", ""
 
 
-def _near(shape: type[BaseModel], *path: str) -> str:
-    """The key that may have been meant by the last of `path`."""
+def _unknown(shape: type[BaseModel], *path: str) -> tuple[str, str]:
+    """The fault of a key that nothing has, and the key that may have been meant by it."""
     *way, key = path
-    if way:
-        return nearest(key, tuple(_BLOCKS[way[0]].model_fields))
-    for block in ("scheme", "calibration", "gate_policy"):
-        if key in _BLOCKS[block].model_fields:
-            return f"{block}.{key}"
-    if any(key in method.options.__dataclass_fields__ for method in METHODS.values()):
-        return f"options.{key}"
-    return nearest(key, tuple(shape.model_fields))
+    own = tuple((_BLOCKS[way[0]] if way else shape).model_fields)
+    told = {
+        f"options.{name}"
+        for facts in METHODS.values()
+        for name in facts.options.__dataclass_fields__
+    }
+    inner = [f"{block}.{name}" for block in INNER for name in _BLOCKS[block].model_fields]
+    meant = {full.rpartition(".")[2]: full for full in (*own, *([] if way else (*told, *inner)))}
+    if near := get_close_matches(key, meant, n=1):
+        return UNKNOWN_KEY, meant[near[0]]
+    return f"{UNKNOWN_KEY}; known here: {', '.join(own)}", SCHEMA
 
 
 def _shown(value: Any) -> str:

@@ -17,7 +17,7 @@ FAULTY = 5
 def doctor(
     console: Console,
     time: Annotated[
-        bool, typer.Option("--time", help="Time this machine, for plan: ten seconds.")
+        bool, typer.Option("--time", help="Time this machine, for plan: half a minute.")
     ] = False,
 ) -> int:
     """Check this machine and this installation.

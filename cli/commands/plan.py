@@ -84,7 +84,7 @@ def plan(
     if explain and against is not None:
         raise InputError("of two models no rules are told", hint="the same without --against")
     limit = None if fail_over is None else parse_size(fail_over, "--fail-over ")
-    served, other = split_settings(settings or [])
+    served, other = split_settings(settings or [], console.options)
     ways = {"zero": zero, "checkpointing": checkpointing, "offload": offload}
     ways |= {key: served.pop(key) for key in TRAINED if key in served}
     states = {"zero": "0", "checkpointing": "none", "offload": "none"}
@@ -168,7 +168,9 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
     return train.Training(method=values.pop("train"), gpus=gpus, **values)
 
 
-def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
+def split_settings(
+    settings: list[str], options: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
     """Settings of the deployment or the training, and those of the recipe, by their names."""
     from dataclasses import fields
 
@@ -181,6 +183,8 @@ def split_settings(settings: list[str]) -> tuple[dict[str, str], list[str]]:
         near = get_close_matches(key.strip(), known, n=1)
         if key.strip() in known:
             served[key.strip()] = value.strip()
+        elif f"--{key.strip()}" in options:
+            raise InputError(f"no setting `{key}`, but an option", hint=f"--{key.strip()} {value}")
         elif near and "." not in key:
             raise InputError(f"no setting `{key}`", hint=f"--set {near[0]}={value}")
         else:

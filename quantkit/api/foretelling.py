@@ -66,7 +66,7 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     place = None
     if gpu is not None:
         ranks = Degrees(*(1 if count is None else count for count in degrees.values()))
-        place = named_place(gpu, engine or "vllm", ranks, **settings or {})
+        place = named_place(gpu, engine or "vllm", ranks, settings)
     planned = open_model(model)
     sequences, cached = 1 if batch is None else batch, 16 if kv is None else kv
     load = asked_load(planned.architecture, context, sequences, cached)
@@ -84,7 +84,7 @@ def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...
     """Whether this machine and this installation are fit for the work.
 
     Args:
-        time: whether to time the machine, for the plans of runs on it: about ten seconds.
+        time: whether to time the machine, for the plans of runs on it: about half a minute.
         report: is told how far the timing is.
     """
     from quantkit.pipeline.doctor import Finding

@@ -4,7 +4,7 @@ Everything but the cache is fixed before a model is served; the cache takes the 
 the memory" means is each engine's own: `serving` has their rules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import isinf
 from typing import Literal
@@ -73,21 +73,37 @@ class Place:
     settings: Settings
     degrees: Degrees = ONE
 
+    @property
+    def stated(self) -> dict[str, float]:
+        """Settings that are not the engine's defaults."""
+        usual = vars(settings_of(self.engine, self.gpu, self.degrees))
+        return {key: value for key, value in vars(self.settings).items() if value != usual[key]}
+
     def at(self, degrees: Degrees) -> "Place":
         """The same with other degrees: their defaults, but what is not the default stays."""
-        was, new = (vars(settings_of(self.engine, self.gpu, d)) for d in (self.degrees, degrees))
-        stated = {key: value for key, value in vars(self.settings).items() if value != was[key]}
-        return replace(self, settings=Settings(**new | stated), degrees=degrees)
+        usual = vars(settings_of(self.engine, self.gpu, degrees))
+        return replace(self, settings=Settings(**usual | self.stated), degrees=degrees)
+
+    def under(self, engine: str) -> "Place":
+        """The same with another engine.
+
+        Raises:
+            InputError: it does not go by a setting that was stated.
+        """
+        settings = settings_of(engine, self.gpu, self.degrees, self.stated)
+        return replace(self, engine=engine, settings=settings)
 
 
-def named_place(gpu: str, engine: str, degrees: Degrees, **settings: str) -> Place:
+def named_place(
+    gpu: str, engine: str, degrees: Degrees, settings: Mapping[str, str] | None = None
+) -> Place:
     """The place of that name, with the engine's defaults but for the `settings` stated.
 
     Raises:
         InputError: there is no such GPU, engine or setting.
     """
     card = find_gpu(gpu)
-    return Place(card, engine, settings_of(engine, card, degrees, **settings), degrees)
+    return Place(card, engine, settings_of(engine, card, degrees, settings), degrees)
 
 
 @dataclass(frozen=True)

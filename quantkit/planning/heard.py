@@ -1,4 +1,4 @@
-"""Nothing that is stated goes unheard: options that would change nothing are refused."""
+"""What is stated of a server does not go unheard: where none is planned, it is refused."""
 
 from collections.abc import Mapping
 

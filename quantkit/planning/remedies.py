@@ -1,16 +1,20 @@
-"""Why an engine does not serve a build in a place, and what to ask for instead; each is tried."""
+"""Why an engine does not serve a build in a place, and what to ask for instead.
+
+Each remedy that names an option was tried.
+"""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.errors import RefusedError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.recipe import GroupSize, Recipe
 from quantkit.core.scheme import GROUP_SIZES
 from quantkit.planning.deploy import Place
 from quantkit.planning.legal import build_fault, degree_fault, legal_degrees
-from quantkit.planning.serving import ENGINES, settings_of
+from quantkit.planning.serving import ENGINES
 from quantkit.planning.weights import Build, PlannedModel, recipe_build
 
 
@@ -50,10 +54,12 @@ def _remedies(model: PlannedModel, build: Build, place: Place, *, asked: bool) -
         if tensor < place.degrees.tensor and place_fault(model, build, fewer) is None:
             yield f"--tp {tensor}"
     for name in ENGINES:
-        there = Place(place.gpu, name, settings_of(name, place.gpu, place.degrees), place.degrees)
-        if place_fault(model, build, there) is None:
-            yield f"--engine {name}"
-    if build.recipe is None:
+        with suppress(InputError):  # it does not go by a setting of the command
+            if place_fault(model, build, place.under(name)) is None:
+                yield f"--engine {name}"
+    if build.recipe is not None:
+        yield "another recipe"
+    else:
         yield "the model that it was quantized from" if model.quantized else "another GPU"
 
 

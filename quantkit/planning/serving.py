@@ -6,6 +6,7 @@ NCCL communicator, 3.3 GiB for a first all-to-all of eight GPUs, 0.2 to 0.4 GiB 
 (vLLM issues 10511, 14447, 22897; NCCL issues 964, 1685).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -32,8 +33,9 @@ class Settings:
     """What decides how much of a GPU is left; sizes in bytes.
 
     `utilization`: the part of all memory that the engine may take. `chunk`: tokens of a prefill
-    step; `rows`: sequences that are sampled at once. `context`: the CUDA context; `non_torch`: what
-    lies outside torch's pool; `nccl`: of each communicator; `all_to_all`: of expert parallelism.
+    step; `rows`: sequences that are sampled at once. `cuda_context`: what a
+    process takes before all; `non_torch`: what lies outside torch's pool; `nccl`: of each
+    communicator; `all_to_all`: of expert parallelism.
     `slack`: what the allocator wastes, as a part of the activations. `reserve`: a stated sum in
     place of activations, graphs and communicators (SGLang), 0 for none.
     """
@@ -42,7 +44,7 @@ class Settings:
     chunk: int = 0
     rows: int = 1
     block: int = 1
-    context: int = GIB // 2
+    cuda_context: int = GIB // 2
     non_torch: int = 0
     nccl: int = GIB * 7 // 10
     all_to_all: int = GIB * 33 // 10
@@ -57,7 +59,7 @@ class Settings:
 
     def overheads(self, activations: Figure, degrees: Degrees) -> tuple[Figure, ...]:
         """Activations, and all that is neither weights nor cache."""
-        context = Figure("CUDA context", self.context, "set: context")
+        context = Figure("CUDA context", self.cuda_context, "set: cuda_context")
         if self.reserve:
             rule = "set: reserve (activations, graphs and communicators together)"
             return context, Figure("reserve", self.reserve, rule)
@@ -76,7 +78,9 @@ class Settings:
         return tuple(figure for figure in found if figure.bytes)
 
 
-def settings_of(engine: str, gpu: Gpu, degrees: Degrees, **stated: Any) -> Settings:
+def settings_of(
+    engine: str, gpu: Gpu, degrees: Degrees, stated: Mapping[str, Any] | None = None
+) -> Settings:
     """The engine's defaults on a GPU, with those that were stated in their place.
 
     Raises:
@@ -90,8 +94,10 @@ def settings_of(engine: str, gpu: Gpu, degrees: Degrees, **stated: Any) -> Setti
         )
     by_engine = {"vllm": _vllm, "sglang": _sglang, "transformers": _transformers}
     settings = by_engine[engine](gpu, degrees)
-    settings = replace(settings, **{key: _value(key, value) for key, value in stated.items()})
-    if deaf := sorted(_unheard(engine, settings) & set(stated)):
+    settings = replace(
+        settings, **{key: _value(key, value) for key, value in (stated or {}).items()}
+    )
+    if deaf := sorted(_unheard(engine, settings) & set(stated or ())):
         summed = settings.reserve and deaf[0] != "block"
         raise InputError(
             f"{engine} does not go by `{deaf[0]}` here",

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -49,6 +50,10 @@ class Work:
         )
 
 
+Rate = Annotated[float, Field(gt=0, lt=1)]
+"""Seconds of one product."""
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -69,8 +74,8 @@ class Pace(_Entry):
     """
 
     machine: str
-    forward: dict[str, float]
-    hessian: float = Field(gt=0, lt=1)
+    forward: dict[str, Rate]
+    hessian: Rate
     solving: dict[str, Solving]
     base_rss_bytes: int = Field(gt=0, lt=1 << 40)
 

@@ -46,6 +46,13 @@ PLAN = """
 --set method=gtpq
 --set format=gguf
 --set bits=4
+--set bit=4
+--set seed=4
+--set zero=1
+--set scheme.seed=4
+--set context=32k --gpu 4090
+--set tp=2 --gpu 4090
+--gpu mi300x --engine sglang --recipe nf4-double --set chunk=4096 --set reserve=0
 --set damp=0.1
 --set options.damp=much
 --set options.damping=0.1
@@ -138,7 +145,7 @@ def followed(arguments: list[str], hint: str, told: str) -> list[str]:
     """
     wrong = re.search(r"(?:--set |setting `|(option) `)([\w.]+)", told)
     name = f"options.{wrong[2]}" if wrong and wrong[1] else wrong and wrong[2]
-    names = {name} if "--set" in hint else set()
+    names = {name} if "--set" in hint or f"--{name} " in hint else set()
     stated: list[list[str]] = []
     for word in [*arguments, *shlex.split(hint.removeprefix("the same "))]:
         if word.startswith("--") or not stated:

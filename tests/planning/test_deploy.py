@@ -53,7 +53,7 @@ def small() -> PlannedModel:
 
 def place(gib: float, engine: str = "vllm", tensor: int = 1, **stated: Any) -> Place:
     gpu, degrees = Gpu("stated", int(gib * GIB), 1e12), Degrees(tensor)
-    return Place(gpu, engine, settings_of(engine, gpu, degrees, **stated), degrees)
+    return Place(gpu, engine, settings_of(engine, gpu, degrees, stated), degrees)
 
 
 def packed(model: PlannedModel, **flags: Any) -> Build:
@@ -117,7 +117,7 @@ def test_the_log_of_vllm_issue_10511(planned: Planned) -> None:
     """Llama-3-8B on 79.22 GiB at 0.90: 14.96 of weights, 1.79 outside torch, 1.26 at the peak."""
     model = planned("Llama-3-8B")
     outside = f"{int(1.79 * GIB)}B"
-    where = place(79.22, utilization=0.9, context=0, graphs=0, slack=0, non_torch=outside)
+    where = place(79.22, utilization=0.9, cuda_context=0, graphs=0, slack=0, non_torch=outside)
     found = deployed(model, where, build=stored_build(model))
     assert found.weights / GIB == pytest.approx(14.96, abs=0.005)
     room = found.available + activation_peak(model.architecture, 8192, 1024).bytes - 1.26 * GIB

@@ -80,7 +80,7 @@ def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, load: Lo
             where = place(gpu, tensor=int(value))
         else:
             card = find_gpu(gpu)
-            small = settings_of("vllm", card, Degrees(), chunk=2048, rows=256)
+            small = settings_of("vllm", card, Degrees(), {"chunk": 2048, "rows": 256})
             where = Place(card, "vllm", small)
         again = forecast(model, RECIPES, where, wanted).chosen
         assert again is not None
@@ -99,7 +99,9 @@ def test_ranks_that_are_proposed_are_tried_with_their_own_reserve(planned: Plann
         assert again.fits == (ranks >= tensor)
     assert place("4090", "sglang").at(Degrees(4)) == place("4090", "sglang", tensor=4)
     card = find_gpu("4090")
-    stated = Place(card, "sglang", settings_of("sglang", card, Degrees(), reserve=0, chunk=1024))
+    stated = Place(
+        card, "sglang", settings_of("sglang", card, Degrees(), {"reserve": 0, "chunk": 1024})
+    )
     wide = stated.at(Degrees(4)).settings
     assert (wide.reserve, wide.chunk) == (0, 1024)
     assert wide.rows == settings_of("sglang", card, Degrees(4)).rows

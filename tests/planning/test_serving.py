@@ -46,14 +46,14 @@ def test_what_sglang_reserves(gib: float, tensor: int, mebibytes: int) -> None:
     ],
 )
 def test_overheads_of_vllm_by_communicators(degrees: Degrees, expected: float) -> None:
-    settings = settings_of("vllm", find_gpu("4090"), degrees, slack=0)
+    settings = settings_of("vllm", find_gpu("4090"), degrees, {"slack": 0})
     total = sum(figure.bytes for figure in settings.overheads(PEAK, degrees))
     assert (total - GIB) / GIB == pytest.approx(expected, abs=1e-8)
 
 
 def test_what_is_stated_goes_before_the_default() -> None:
     stated = {"utilization": "0.8", "graphs": "0", "non_torch": "2GiB", "chunk": "4096"}
-    settings = settings_of("vllm", find_gpu("4090"), Degrees(), **stated)
+    settings = settings_of("vllm", find_gpu("4090"), Degrees(), stated)
     assert (settings.utilization, settings.graphs) == (0.8, 0)
     assert (settings.non_torch, settings.chunk) == (2 * GIB, 4096)
     assert settings.budget(1000).bytes == 800
@@ -84,7 +84,7 @@ def test_what_is_stated_goes_before_the_default() -> None:
 )
 def test_what_is_unknown_is_refused(engine: str, stated: dict[str, str], hint: str) -> None:
     with pytest.raises(InputError) as caught:
-        settings_of(engine, find_gpu("4090"), Degrees(), **stated)
+        settings_of(engine, find_gpu("4090"), Degrees(), stated)
     assert hint in caught.value.hint
 
 
@@ -96,7 +96,7 @@ def test_every_engine_states_every_overhead() -> None:
 
 
 def test_sglang_goes_by_its_parts_without_a_reserve() -> None:
-    settings = settings_of("sglang", find_gpu("4090"), Degrees(), reserve="0", chunk="512")
+    settings = settings_of("sglang", find_gpu("4090"), Degrees(), {"reserve": "0", "chunk": "512"})
     assert (settings.reserve, settings.chunk) == (0, 512)
 
 
@@ -104,4 +104,4 @@ def test_sglang_goes_by_its_parts_without_a_reserve() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_there_is_at_least_one(engine: str, key: str) -> None:
     with pytest.raises(InputError, match=f"{key} is `0`"):
-        settings_of(engine, find_gpu("4090"), Degrees(), **{key: "0"})
+        settings_of(engine, find_gpu("4090"), Degrees(), {key: "0"})

@@ -74,6 +74,8 @@ def test_a_cache_that_cannot_be_read_is_none(cache: Path, text: str) -> None:
         {"hessian": None},
         {"hessian": 10**400},
         {"forward": {"BF16": "fast"}},
+        {"forward": {"BF16": 0.0}},
+        {"forward": {"BF16": 1e-11, "F32": -1.0}},
         {"solving": {"gptq": {"weights": 1e-7}}},
         {"solving": {"gptq": {"weights": -1e-7, "crossed": 0.0, "cubed": 0.0}}},
         {"base_rss_bytes": 0},
