@@ -127,13 +127,15 @@ def dynamic_cache(
         decoding += size * (tokens + 1 if width is None else min(tokens + 1, width)) + state
         grows = max(grows, used)
     rule = _rule(architecture, dtype, 1)
+    if any(_as_cached(architecture, layer.mixer) != layer.mixer for layer in architecture.layers):
+        rule += ", each KV head once for every query head that reads it"
     kept = "min(tokens, window - 1)"
-    full = f"{tokens} tokens * {rule}"
+    full = f"{tokens} tokens, windows too, * {rule}; + recurrent states"
     return DynamicCache(
         Figure("cache in use", sequences * visible, f"{kept} * {rule}"),
         Figure("cache held after the prompt", sequences * after_prefill, full),
         Figure("cache held while decoding", sequences * decoding, f"(1 + {kept}) * {rule}"),
-        Figure("KV cache", sequences * (after_prefill + grows), f"{full}, + one that grows"),
+        Figure("KV cache", sequences * (after_prefill + grows), f"{full}; + a layer that grows"),
     )
 
 
