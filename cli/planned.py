@@ -158,7 +158,7 @@ def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
         for figure in figures
         if figure.bytes
     ]
-    need = sum(figure.bytes for figure in memory.gpu)
+    need = schooling.needed
     many = "s" if training.gpus > 1 else ""
     lines = [
         f"{training.method}, {training.gpus} GPU{many}, zero {training.zero}, checkpointing "
@@ -179,7 +179,7 @@ def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
 def needed(outlook: "Outlook", found: "Forecast") -> int | None:
     """Bytes that a GPU needs, or where none was named that the weights take; None if refused."""
     if found.schooling is not None:
-        return sum(figure.bytes for figure in found.schooling.memory.gpu)
+        return found.schooling.needed
     if found.place is not None:
         return outlook.deployment.total if outlook.deployment else None
     return outlook.bytes or None

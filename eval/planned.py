@@ -8,7 +8,7 @@ from quantkit.core.errors import QuantkitError
 from quantkit.eval.results import Memory
 from quantkit.planning.activations import activation_peak
 from quantkit.planning.config import read_architecture
-from quantkit.planning.kv import cache_bytes, state_bytes
+from quantkit.planning.kv import CacheDtype, dynamic_cache, state_bytes
 
 TOKENS = 512
 """Of the one sequence that is planned for: the first cell that `--speed` measures."""
@@ -21,13 +21,14 @@ def planned_memory(config: Any, dtype: torch.dtype, weight_bytes: int | None) ->
     """
     try:
         architecture = read_architecture(config.to_dict())
-        cache = cache_bytes(architecture, TOKENS).bytes
+        numbers: CacheDtype = "32-bit" if dtype.itemsize > 2 else "16-bit"
+        cache = dynamic_cache(architecture, TOKENS, dtype=numbers)
     except QuantkitError:  # a family that plan does not know is evaluated all the same
         return Memory()
     wider = dtype.itemsize / 2
     mixers = [layer.mixer for layer in architecture.layers]
-    grown = round(wider * (cache - sum(map(state_bytes, mixers))))
-    held = grown + sum(state_bytes(mixer, itemsize=dtype.itemsize) for mixer in mixers)
+    states = sum(state_bytes(mixer, itemsize=dtype.itemsize) for mixer in mixers)
     passing = round(wider * activation_peak(architecture, TOKENS, 1).bytes)
-    planned = None if weight_bytes is None else weight_bytes + held + passing
-    return Memory(planned_bytes=planned, kv_bytes_per_token=grown // TOKENS)
+    planned = None if weight_bytes is None else weight_bytes + cache.after_prefill.bytes + passing
+    token = (cache.visible.bytes - states) // TOKENS
+    return Memory(planned_bytes=planned, kv_bytes_per_token=token)

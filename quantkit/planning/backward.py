@@ -127,13 +127,10 @@ def megatron_activations(
     tokens: int,
     sequences: int,
     checkpointing: Checkpointing = "none",
-    *,
-    tp: int = 1,
-    sequence_parallel: bool = False,
 ) -> Figure:
     """Bytes that blocks like GPT-3's keep for `sequences` sequences of `tokens` tokens.
 
-    Korthikanti et al., arXiv 2205.05198, equations 1 to 6; per rank of `tp`.
+    Korthikanti et al., arXiv 2205.05198, on one GPU: equation 1, and sections 4.1 and 5.
     """
     hidden = architecture.hidden
     each = tokens * sequences * hidden
@@ -141,12 +138,7 @@ def megatron_activations(
     for layer in architecture.layers:
         heads = layer.mixer.heads if isinstance(layer.mixer, Attention) else 0
         scores = 0 if checkpointing == "selective" else 5 * heads * tokens / hidden
-        if checkpointing == "full":
-            total += 2 * each
-        elif sequence_parallel or tp == 1:
-            total += each * (34 + scores) / tp
-        else:
-            total += each * (10 + (24 + scores) / tp)
+        total += each * (2 if checkpointing == "full" else 34 + scores)
     rules = {
         "none": "s b h (34 + 5 a s / h)",
         "selective": "34 s b h, attention recomputed",

@@ -6,6 +6,7 @@ the memory" means is each engine's own: `serving` has their rules.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import Literal
 
 from quantkit.checkpoint.header import DTYPE_BYTES
@@ -14,8 +15,8 @@ from quantkit.planning.activations import activation_peak
 from quantkit.planning.architecture import Architecture
 from quantkit.planning.figure import Figure
 from quantkit.planning.hardware import Gpu, find_gpu
-from quantkit.planning.kv import CacheDtype, cache_bytes, full_token_bytes, token_bytes
-from quantkit.planning.paging import paged_bytes, paged_cache
+from quantkit.planning.kv import CacheDtype, cache_bytes, dynamic_cache
+from quantkit.planning.paging import concurrency, paged_bytes, paged_cache
 from quantkit.planning.parallel import Degrees, Stage, stages_of
 from quantkit.planning.served import as_served, served_cache
 from quantkit.planning.serving import Settings, settings_of
@@ -226,7 +227,7 @@ def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> C
         paged = paged_cache(architecture, dtype, tp=tensor, block_tokens=place.settings.block)
         return lambda context, n: paged_bytes(paged, context, n, place.settings.chunk)
     if place.engine == "transformers":
-        return lambda context, n: _grown(architecture, context, n, dtype)
+        return lambda context, n: dynamic_cache(architecture, context, n, dtype).peak
     block = place.settings.block
 
     def whole_pages(context: int, sequences: int) -> Figure:
@@ -236,31 +237,18 @@ def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> C
     return whole_pages
 
 
-def _grown(architecture: Architecture, context: int, sequences: int, dtype: CacheDtype) -> Figure:
-    """DynamicCache after a prefill: windows hold all of it, and one layer is held twice.
-
-    transformers 5.23: a sliding layer keeps a view of its full storage; an update concatenates.
-    """
-    held = cache_bytes(architecture, context, sequences, dtype=dtype)
-    full = full_token_bytes(architecture, dtype).bytes * context * sequences
-    layers = [token_bytes(layer.mixer, dtype) for layer in architecture.layers]
-    again = max(layers, default=0) * context * sequences
-    rule = f"{context} tokens in every layer until the next one comes, + one layer's while it grows"
-    return Figure(held.name, max(full, held.bytes) + again, rule)
-
-
 def capacity(architecture: Architecture, place: Place, load: Load, room: int) -> int:
-    """Tokens that `room` bytes of cache hold, as vLLM's log counts them: whole blocks.
+    """Tokens that `room` bytes of cache hold in sequences of the asked length.
 
-    Where layers differ in kind, as many as sequences of the asked length make use of.
+    For vLLM as its log counts them: whole blocks, and by the sequences that these make.
     """
     if room <= 0:
         return 0
-    tensor, block = place.degrees.tensor, place.settings.block
     if place.engine == "vllm":
+        tensor, block = place.degrees.tensor, place.settings.block
         paged = paged_cache(architecture, load.cache, tp=tensor, block_tokens=block)
-        if len(paged.groups) == 1 and not paged.groups[0].state:
-            return room // paged.block_bytes * paged.groups[0].block_tokens
+        sequences = concurrency(paged, room, load.context, place.settings.chunk)
+        return MOST_CONTEXT if isinf(sequences) else int(sequences * load.context)
     one = cache_rule(architecture, place, load.cache)(load.context, 1).bytes
     return room * load.context // one if one else MOST_CONTEXT
 

@@ -10,7 +10,7 @@ from quantkit.core.recipe import Recipe
 from quantkit.planning.deploy import Deployment, Load, Place, deploy
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.inventory import Part
-from quantkit.planning.kv import cache_bytes
+from quantkit.planning.kv import cache_bytes, dynamic_cache
 from quantkit.planning.legal import require_legal
 from quantkit.planning.making import Making, making
 from quantkit.planning.offload import Split, split_blocks
@@ -35,7 +35,8 @@ SMALL_CHUNK, SMALL_ROWS = 2048, 256
 class Outlook:
     """One build: what it weighs and, where a GPU was named, how it fills that.
 
-    `fault` says why it cannot be had, or be served so; then there is no deployment.
+    `fault` says why it cannot be had, or be served so; then there is no deployment. Bounds of speed
+    are of what fits, `offload` of what does not, if it can run so.
     """
 
     build: Build
@@ -121,6 +122,10 @@ def forecast(
             fault = f"{error.what}; try: {error.hint}"
             outlooks.append(Outlook(Build(recipe.name, recipe), {}, fault))
             continue
+        if not build.schemes:
+            fault = "it quantizes no linear of the model, which would stay as it is"
+            outlooks.append(Outlook(build, {}, fault))
+            continue
         outlooks.append(_outlook(model, build, place, load, asked=asked))
     outlooks.sort(key=lambda outlook: -outlook.bytes)
     found = Forecast(model, tuple(outlooks), place, load, asked)
@@ -162,17 +167,14 @@ def _outlook(
         return replace(outlook, fault=fault)
     model = as_served(model, place.engine, place.gpu.capability)
     deployed = deploy(model, build, place, load)
-    split = None
-    if not deployed.fits and place.degrees.gpus == 1 and place.engine == "transformers":
-        room = deployed.budget.bytes - deployed.other - deployed.cache.bytes
-        split = split_blocks(model, build, room, None, place.gpu.pcie)
-    return replace(
-        outlook,
-        deployment=deployed,
-        offload=split,
-        decode=_decode(model, deployed),
-        prefill=_prefill(model, deployed),
-    )
+    outlook = replace(outlook, deployment=deployed)
+    if deployed.fits:
+        decode, prefill = _decode(model, deployed), _prefill(model, deployed)
+        return replace(outlook, decode=decode, prefill=prefill)
+    if place.degrees.gpus > 1 or place.engine != "transformers":
+        return outlook
+    room = deployed.budget.bytes - deployed.other - deployed.cache.bytes
+    return replace(outlook, offload=split_blocks(model, build, room, None, place.gpu.pcie))
 
 
 def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
@@ -181,14 +183,19 @@ def _decode(model: PlannedModel, deployed: Deployment) -> Bound | None:
     if place.gpu.bandwidth is None:
         return None
     read = read_bytes(model, deployed.build, load.sequences, place.degrees)
-    cache = cache_bytes(
-        model.architecture,
-        load.context,
-        load.sequences,
-        dtype=load.cache,
-        tp=place.degrees.tensor,
-    )
-    return decode_bound(read, cache.bytes, load.sequences, place.gpu.bandwidth)
+    return decode_bound(read, _read_cache(model, place, load), load.sequences, place.gpu.bandwidth)
+
+
+def _read_cache(model: PlannedModel, place: Place, load: Load) -> int:
+    """Bytes of cache that the last token of the load's sequences attends to."""
+    if place.engine == "transformers":
+        before = load.context - 1
+        cache = dynamic_cache(model.architecture, before, load.sequences, load.cache)
+        return cache.decoding.bytes
+    tensor = place.degrees.tensor
+    return cache_bytes(
+        model.architecture, load.context, load.sequences, dtype=load.cache, tp=tensor
+    ).bytes
 
 
 def _prefill(model: PlannedModel, deployed: Deployment) -> Bound | None:

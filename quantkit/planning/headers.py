@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from quantkit.checkpoint.header import TensorInfo
 from quantkit.planning.architecture import Architecture
-from quantkit.planning.inventory import Inventory, Part, PlannedTensor, Split
+from quantkit.planning.inventory import FLOATS, Inventory, Part, PlannedTensor, Split
 
 LINEAR_PARTS = ("attention", "mlp", "experts", "head")
-FLOATS = ("F64", "F32", "F16", "BF16")
 FUSED = (
     ("q_proj", "k_proj", "v_proj"),
     ("q_a_proj", "kv_a_proj_with_mqa"),

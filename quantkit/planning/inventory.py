@@ -26,6 +26,9 @@ Split = Literal["rows", "columns", "kv_rows", "vocabulary", "experts", "replicat
 """What tensor parallelism does with a weight (outputs, inputs): by outputs, by inputs, by outputs
 as far as there are KV heads, by tokens of the vocabulary, whole experts, or a copy a rank."""
 
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Dtypes of numbers that are not quantized, as safetensors names them."""
+
 
 class PlannedTensor(NamedTuple):  # made six times as fast as a frozen dataclass, 91,991 times
     """One tensor; `dtype` as safetensors names it, `layer` None outside the blocks.

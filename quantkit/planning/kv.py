@@ -77,36 +77,6 @@ def state_bytes(mixer: Mixer | None, tp: int = 1, *, itemsize: int = 2) -> int:
     return (itemsize * mixer.convolution * mixer.columns + 4 * mixer.state) // tp
 
 
-def full_token_bytes(
-    architecture: Architecture, dtype: CacheDtype = "16-bit", tp: int = 1
-) -> Figure:
-    """Bytes of KV cache a token would take if no layer had a window."""
-    total = sum(token_bytes(layer.mixer, dtype, tp) for layer in architecture.layers)
-    return Figure("KV cache, a token", total, _rule(architecture, dtype, tp))
-
-
-def growing_bytes(architecture: Architecture, dtype: CacheDtype = "16-bit", tp: int = 1) -> Figure:
-    """Bytes of KV cache that every further token of a long sequence takes."""
-    total = sum(
-        token_bytes(layer.mixer, dtype, tp)
-        for layer in architecture.layers
-        if window(layer.mixer) is None
-    )
-    rule = f"{_rule(architecture, dtype, tp)}; layers with a window no longer grow"
-    return Figure("KV cache, a further token", total, rule)
-
-
-def constant_bytes(architecture: Architecture, dtype: CacheDtype = "16-bit", tp: int = 1) -> Figure:
-    """Bytes that a long sequence takes whatever its length: full windows, recurrent states."""
-    total = sum(
-        (window(layer.mixer) or 0) * token_bytes(layer.mixer, dtype, tp)
-        + state_bytes(layer.mixer, tp)
-        for layer in architecture.layers
-    )
-    rule = "window * bytes a token, + 2 * convolution * columns + 4 * state, over the layers"
-    return Figure("KV cache, a sequence", total, rule)
-
-
 def cache_bytes(
     architecture: Architecture,
     tokens: int,
@@ -129,37 +99,52 @@ class DynamicCache:
     """What transformers' growing cache takes: the tokens in use, and the memory held for them.
 
     A sliding layer keeps one token less than its window, as a view: after a prefill the keys and
-    values of the whole prompt stay alive behind it, until the next token is decoded.
+    values of the whole prompt stay alive behind it, until the next token is decoded. Then each
+    layer in turn is copied to be longer by one, so that for a moment one is there twice: `peak`.
     """
 
     visible: Figure
     after_prefill: Figure
     decoding: Figure
+    peak: Figure
 
 
-def dynamic_cache(architecture: Architecture, tokens: int, sequences: int = 1) -> DynamicCache:
-    """Bytes of transformers 5.23's DynamicCache in 16 bits.
+def dynamic_cache(
+    architecture: Architecture, tokens: int, sequences: int = 1, dtype: CacheDtype = "16-bit"
+) -> DynamicCache:
+    """Bytes of transformers 5.23's DynamicCache.
 
-    `visible` and `after_prefill` are of a prompt of `tokens`, `decoding` of one token more.
+    `visible`, `after_prefill` and `peak` are of a prompt of `tokens`, `decoding` of one token more.
     """
-    visible = after_prefill = decoding = 0
-    expanded = architecture.model_type in EXPANDED
+    visible = after_prefill = decoding = grows = 0
     for layer in architecture.layers:
-        mixer = layer.mixer
-        if expanded and isinstance(mixer, Attention) and mixer.kv_heads > 1:
-            mixer = replace(mixer, kv_heads=mixer.heads)
-        size, width = token_bytes(mixer), window(mixer)
-        state = state_bytes(layer.mixer)
-        visible += size * (tokens if width is None else min(tokens, width - 1)) + state
+        mixer = _as_cached(architecture, layer.mixer)
+        size, width = token_bytes(mixer, dtype), window(mixer)
+        state = state_bytes(mixer, itemsize=4 if dtype == "32-bit" else 2)
+        used = size * (tokens if width is None else min(tokens, width - 1))
+        visible += used + state
         after_prefill += size * tokens + state
         decoding += size * (tokens + 1 if width is None else min(tokens + 1, width)) + state
-    rule = _rule(architecture, "16-bit", 1)
+        grows = max(grows, used)
+    rule = _rule(architecture, dtype, 1)
+    if any(_as_cached(architecture, layer.mixer) != layer.mixer for layer in architecture.layers):
+        rule += ", each KV head once for every query head that reads it"
     kept = "min(tokens, window - 1)"
+    full = f"{tokens} tokens, windows too, * {rule}; + recurrent states"
     return DynamicCache(
         Figure("cache in use", sequences * visible, f"{kept} * {rule}"),
-        Figure("cache held after the prompt", sequences * after_prefill, f"tokens * {rule}"),
+        Figure("cache held after the prompt", sequences * after_prefill, full),
         Figure("cache held while decoding", sequences * decoding, f"(1 + {kept}) * {rule}"),
+        Figure("KV cache", sequences * (after_prefill + grows), f"{full}; + a layer that grows"),
     )
+
+
+def _as_cached(architecture: Architecture, mixer: Mixer | None) -> Mixer | None:
+    """The mixer with as many KV heads as transformers caches."""
+    expanded = architecture.model_type in EXPANDED
+    if expanded and isinstance(mixer, Attention) and mixer.kv_heads > 1:
+        return replace(mixer, kv_heads=mixer.heads)
+    return mixer
 
 
 def window(mixer: Mixer | None) -> int | None:

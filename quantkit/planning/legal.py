@@ -180,7 +180,7 @@ def linear_check(
 ) -> Callable[[Scheme, LinearFacts], str | None]:
     """The engine's rules for one linear of a model on the ranks and GPUs of a place."""
     degrees, capability = place
-    kinds = {t.linear: kind for kind in model.kinds for t in kind.linears}
+    kinds = kinds_by_linear(model)
     build = Build("one linear", format=output)
 
     def check(scheme: Scheme, linear: LinearFacts) -> str | None:

@@ -26,16 +26,21 @@ class Split:
 
 def split_blocks(
     model: PlannedModel, build: Build, room: int, ram: int | None, link: float | None
-) -> Split:
+) -> Split | None:
     """The split for `room` bytes of weights on the GPU and `ram` of the host (None: enough).
+
+    None where the room is too small for what lies around the blocks and the largest of them.
 
     `link` is the raw rate of the GPU's link to the host; without one there is no bound.
     """
     blocks, around = block_bytes(model, build)
+    largest = max(blocks, default=0)
+    if around + largest > room:
+        return None
     places = {"GPU": 0, "RAM": 0, "disk": 0}
     held = {"GPU": around, "RAM": 0, "disk": 0}
     fits_whole = around + sum(blocks) <= room
-    left = room - (0 if fits_whole else max(blocks, default=0))
+    left = room - (0 if fits_whole else largest)
     place = "GPU"
     for size in blocks:
         if place == "GPU" and held["GPU"] + size > left:

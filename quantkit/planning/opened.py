@@ -15,7 +15,7 @@ from quantkit.planning.config import is_identifier, read_architecture, stated_dt
 from quantkit.planning.families import find
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.inventory import Inventory
-from quantkit.planning.original import original_of
+from quantkit.planning.original import original_of, quantization_block
 from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.served import own_dtype
 from quantkit.planning.weights import PlannedModel, planned_model
@@ -87,8 +87,8 @@ def _quantized(config: Mapping[str, Any]) -> str | None:
     Raises:
         InputError: it names none.
     """
-    block = config.get("quantization_config")
-    if not isinstance(block, dict):
+    block = quantization_block(config)
+    if block is None:
         return None
     method = block.get("quant_method")
     if method is None and (block.get("load_in_8bit") or block.get("load_in_4bit")):

@@ -12,6 +12,18 @@ from quantkit.planning.parameters import inventory_from_config
 from quantkit.planning.weights import Build, PlannedModel, planned_model
 
 
+def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The block that says how a checkpoint is quantized; None where there is none.
+
+    The config's own, else its `text_config`'s: transformers 5.23 and vLLM 0.33 source.
+    """
+    for part in (config, config.get("text_config")):
+        block = part.get("quantization_config") if isinstance(part, Mapping) else None
+        if isinstance(block, Mapping):
+            return block
+    return None
+
+
 def original_of(
     name: str, config: Mapping[str, Any], architecture: Architecture, method: str
 ) -> tuple[PlannedModel, Build] | None:
@@ -19,7 +31,7 @@ def original_of(
 
     None where no format here reads the `quant_method` or what its block says.
     """
-    block = {**config["quantization_config"], "quant_method": method}
+    block = {**(quantization_block(config) or {}), "quant_method": method}
     found = next((f for f in _formats() if f.matches(block)), None)
     if found is None:
         return None

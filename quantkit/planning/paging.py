@@ -54,16 +54,15 @@ def paged_cache(
     *,
     tp: int = 1,
     block_tokens: int = BLOCK_TOKENS,
-    state_element: int = 2,
 ) -> PagedCache:
     """How vLLM pages the cache of one rank.
 
     An attention layer's page is its bytes for `block_tokens` tokens. Beside recurrent layers the
     blocks get as many tokens as make an attention page no smaller than a state, which is padded.
-    `state_element`: bytes of a recurrent state's element, 2 unless `mamba_ssm_cache_dtype` is fp32.
+    States are in 16 bits, as they are unless `mamba_ssm_cache_dtype` says fp32.
     A chunked layer (Llama 4) counts as a sliding one, which is at most a block too many.
     """
-    found = (_kind(layer.mixer, dtype, tp, state_element) for layer in architecture.layers)
+    found = (_kind(layer.mixer, dtype, tp) for layer in architecture.layers)
     kinds = Counter(kind for kind in found if kind.token or kind.state)
     state = max((kind.state for kind in kinds), default=0)
     token = max((kind.token for kind in kinds), default=0)
@@ -98,11 +97,11 @@ def paged_bytes(cache: PagedCache, tokens: int, sequences: int, in_flight: int) 
     return Figure("KV cache", blocks * cache.block_bytes, f"{blocks} blocks of {cache.rule}")
 
 
-def _kind(mixer: Mixer | None, dtype: CacheDtype, tp: int, state_element: int) -> _Kind:
+def _kind(mixer: Mixer | None, dtype: CacheDtype, tp: int) -> _Kind:
     state = 0
     if isinstance(mixer, Recurrent):  # vLLM keeps a step less than a convolution sees
-        kept = 2 * mixer.convolution * (mixer.columns - 1)
-        state = (kept + state_element * mixer.state) // tp
+        kept = mixer.convolution * (mixer.columns - 1)
+        state = 2 * (kept + mixer.state) // tp
     token = token_bytes(mixer, dtype, tp)
     return _Kind(window(mixer) if token else None, token, state)
 

@@ -13,7 +13,7 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format, LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.planning.deploy import Deployment, Load, Place, asked_load, deploy, named_place
-from quantkit.planning.legal import require_legal
+from quantkit.planning.legal import kinds_by_linear, require_legal
 from quantkit.planning.opened import open_model
 from quantkit.planning.parallel import Degrees, Kind, rank_elements
 from quantkit.planning.served import as_served
@@ -118,8 +118,8 @@ class RankSizes:
     names: Mapping[str, str]
 
     @cached_property
-    def _kinds(self) -> dict[str | None, Kind]:
-        return {t.linear: kind for kind in self.room.model.kinds for t in kind.linears}
+    def _kinds(self) -> dict[str, Kind]:
+        return kinds_by_linear(self.room.model)
 
     @cached_property
     def _rest(self) -> int:

@@ -24,9 +24,14 @@ class Schooling:
     available: int | None
 
     @property
+    def needed(self) -> int:
+        """Bytes on each GPU."""
+        return total(self.memory.gpu)
+
+    @property
     def fits(self) -> bool:
         """Whether a GPU suffices, as far as one was named."""
-        return self.available is None or total(self.memory.gpu) <= self.available
+        return self.available is None or self.needed <= self.available
 
 
 def school(model: PlannedModel, training: Training, gpu: Gpu | None) -> Schooling:

@@ -6,12 +6,10 @@ from math import prod
 from quantkit.checkpoint.header import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.planning.inventory import Inventory
+from quantkit.planning.inventory import FLOATS, Inventory
 from quantkit.planning.kv import CacheDtype
 from quantkit.planning.parallel import Kind
 from quantkit.planning.weights import PlannedModel
-
-FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 def as_served(model: PlannedModel, engine: str, capability: str | None) -> PlannedModel:

@@ -14,6 +14,7 @@ from quantkit.planning.architecture import Architecture
 from quantkit.planning.backward import Checkpointing, megatron_activations, saved_activations
 from quantkit.planning.figure import Figure
 from quantkit.planning.inventory import Inventory
+from quantkit.planning.parameters import parameter_count
 
 Method = Literal["full", "lora", "qlora"]
 Optimizer = Literal["adamw", "adamw-8bit"]
@@ -125,7 +126,7 @@ def _check(training: Training) -> None:
 
 def _states(inventory: Inventory, training: Training) -> tuple[Figure, ...]:
     """Weights, gradients, fp32 copy and moments of one GPU."""
-    parameters = sum(prod(t.shape) for t in inventory.tensors if not t.buffer)
+    parameters = parameter_count(inventory)
     trained, frozen, base = parameters, 0, ""
     if training.method != "full":
         trained = lora_parameters(inventory, training.rank)

@@ -32,7 +32,6 @@ def page(folder: str, context: int, batch: int) -> dict[str, Any]:
         "block_tokens": config.cache_config.block_size,
         "concurrency": config.cache_config.kv_cache_max_concurrency,
         "in_flight": config.max_in_flight_tokens,
-        "state_element": 4 if config.cache_config.mamba_ssm_cache_dtype == "float32" else 2,
         "available": config.cache_config.kv_cache_memory_bytes,
     }
     del engine

@@ -82,9 +82,7 @@ def pages(
 def test_as_many_blocks_as_vllm_makes(model: str, pages: dict[str, dict[str, Any]]) -> None:
     page = pages[model]
     architecture = read_architecture(page["config"])
-    cache = paged_cache(
-        architecture, block_tokens=page["block_tokens"], state_element=page["state_element"]
-    )
+    cache = paged_cache(architecture, block_tokens=page["block_tokens"])
     assert page["available"] // cache.block_bytes == page["blocks"]
     planned = concurrency(cache, page["available"], CONTEXT, page["in_flight"])
     assert planned == pytest.approx(page["concurrency"])

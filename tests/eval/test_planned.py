@@ -65,3 +65,18 @@ def test_a_recurrent_state_is_of_no_token_and_in_fp32_whatever_the_model() -> No
         assert memory.planned_bytes is not None
         state = memory.planned_bytes - 10**6 - passing
         assert state == 3 * 256 * (4 * 16 + dtype.itemsize * 4)
+
+
+def test_falcon_is_planned_with_the_heads_that_transformers_caches() -> None:
+    """Its 2 KV heads are repeated for 8 queries before they are cached, 16 numbers each."""
+    described = {
+        "model_type": "falcon",
+        "hidden_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_kv_heads": 2,
+        "new_decoder_architecture": True,
+        "vocab_size": 96,
+    }
+    config = SimpleNamespace(to_dict=lambda: described)
+    assert planned_memory(config, torch.float32, None).kv_bytes_per_token == 3 * 2 * 8 * 16 * 4

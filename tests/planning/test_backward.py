@@ -121,14 +121,10 @@ def test_gpt_3_as_published() -> None:
     layer = Layer(Attention(96, 96, 128), FeedForward(4 * 12_288, gated=False))
     gpt3 = Architecture("gpt3", 12_288, 51_200, True, (layer,) * 96, 2048, "F16")
 
-    def gigabytes(*args: Any, **options: Any) -> float:
-        return megatron_activations(gpt3, 2048, 1, *args, **options).bytes / 1e9
+    def gigabytes(*way: Any) -> float:
+        return megatron_activations(gpt3, 2048, 1, *way).bytes / 1e9
 
-    found = [
-        gigabytes(tp=8),
-        gigabytes(tp=8, sequence_parallel=True),
-        gigabytes("selective", tp=8, sequence_parallel=True),
-        gigabytes("full", tp=8),
-    ]
-    assert found == pytest.approx([55.6, 34.4, 10.3, 4.8], abs=0.05)
+    # the paper's figures are of 8 ranks that divide all of it, but for the inputs of blocks
+    found = [gigabytes() / 8, gigabytes("selective") / 8, gigabytes("full")]
+    assert found == pytest.approx([34.4, 10.3, 4.8], abs=0.05)
     assert 1 - gigabytes("selective") / gigabytes() == pytest.approx(0.70, abs=0.005)

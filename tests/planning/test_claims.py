@@ -12,7 +12,7 @@ import pytest
 from quantkit.planning.activations import activation_peak
 from quantkit.planning.backward import megatron_activations, saved_activations
 from quantkit.planning.hardware import find_gpu
-from quantkit.planning.kv import cache_bytes, full_token_bytes
+from quantkit.planning.kv import cache_bytes
 from quantkit.planning.speed import decode_bound
 from quantkit.planning.train import Training, total, training_memory
 from quantkit.planning.weights import PlannedModel, recipe_build, stored_build, weigh
@@ -318,7 +318,7 @@ def test_nothing_is_kept_without_a_backward_pass(planned: Planned) -> None:
 
 def test_grouped_heads_store_less_by_their_ratio(planned: Planned) -> None:
     few, all_ = (
-        full_token_bytes(planned("Llama-3-70B", num_key_value_heads=n).architecture).bytes
+        cache_bytes(planned("Llama-3-70B", num_key_value_heads=n).architecture, 1).bytes
         for n in (8, 64)
     )
     assert all_ == 8 * few

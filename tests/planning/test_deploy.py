@@ -125,6 +125,19 @@ def test_the_log_of_vllm_issue_10511(planned: Planned) -> None:
     assert capacity(model.architecture, where, Load(8192), int(53.29 * GIB)) == 436_544
 
 
+def test_windows_hold_as_many_tokens_as_vllm_would_log(planned: Planned) -> None:
+    """Blocks over those of a sequence, which in a window's groups need not grow, times its length.
+
+    vLLM 0.33 source, get_kv_cache_capacity: int(concurrency * max_model_len).
+    """
+    architecture = planned("Gemma-3-27B").architecture
+    paged = paged_cache(architecture)
+    where, load = place(80, chunk=8192), Load(131_072)
+    blocks = 30_000
+    found = capacity(architecture, where, load, blocks * paged.block_bytes + 5)
+    assert found == int(blocks / 11_654 * 131_072)
+
+
 def test_the_rank_with_least_room_decides(planned: Planned) -> None:
     """vLLM issue 14452, QwQ-32B on two stages: 7,299 blocks are the smaller rank's 14.26 GiB."""
     model = planned("Qwen2.5-32B", max_position_embeddings=1 << 22)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quantkit.core.errors import RefusedError
+from quantkit.core.recipe import Override
 from quantkit.planning.deploy import Load, Place
 from quantkit.planning.forecast import Forecast, forecast, more_ranks, schooled
 from quantkit.planning.hardware import find_gpu
@@ -126,6 +127,24 @@ def test_what_does_not_fit_is_split(planned: Planned) -> None:
     assert sum(found.chosen.offload.blocks.values()) == 80
 
 
+def test_no_split_is_told_that_leaves_no_room_for_a_block(planned: Planned) -> None:
+    """Eight sequences of 8192 tokens take 8 GiB of cache and activations of all prompts at once."""
+    found = asked(planned("Llama-3-8B"), "12GB@300GB/s", Load(8192, 8), "transformers")
+    assert found.chosen is not None
+    assert found.chosen.deployment is not None
+    assert not found.chosen.fits
+    assert found.chosen.offload is None
+
+
+def test_no_speed_is_told_of_what_does_not_fit(planned: Planned) -> None:
+    for engine, gpu in (("vllm", "4090"), ("transformers", "4090")):
+        found = asked(planned("Llama-3-8B"), gpu, Load(8192, 8), engine)
+        assert {outlook.fits for outlook in found.outlooks if outlook.deployment} == {True, False}
+        for outlook in found.outlooks:
+            assert (outlook.decode is not None) == outlook.fits
+            assert (outlook.prefill is not None) == outlook.fits
+
+
 def test_more_ranks_are_legal_and_enough(planned: Planned) -> None:
     model = planned("Llama-3-70B")
     assert more_ranks(model, stored_build(model), place("h100"), Load(8192)) == 2
@@ -150,6 +169,44 @@ def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
     assert ratio == pytest.approx(661 / 165)  # int8 products
     unknown = forecast(planned("Llama-3-8B"), (), place("80GB"), Load(8192))
     assert (unknown.outlooks[0].decode, unknown.outlooks[0].prefill) == (None, None)
+
+
+def test_the_bound_of_falcon_in_transformers_reads_the_heads_that_it_caches(
+    planned: Planned,
+) -> None:
+    sizes = {"new_decoder_architecture": True, "num_kv_heads": 1, "num_attention_heads": 64}
+    model = planned("Falcon-7B", **sizes, hidden_size=4096)
+    grouped = planned("Falcon-7B", **sizes | {"num_kv_heads": 8}, hidden_size=4096)
+    own, other = (
+        _cache_that_is_read(each, engine)
+        for each, engine in ((model, "vllm"), (model, "transformers"))
+    )
+    assert own == other  # one head is not repeated
+    assert _cache_that_is_read(grouped, "vllm") == 8 * own
+    assert _cache_that_is_read(grouped, "transformers") == 64 * own
+
+
+def _cache_that_is_read(model: PlannedModel, engine: str) -> int:
+    (outlook,) = forecast(model, (), place("h100", engine), Load(2048, 2)).outlooks
+    assert outlook.decode is not None
+    return int(outlook.decode.rule.partition(" of weights + ")[2].partition(" of cache")[0])
+
+
+@pytest.mark.parametrize("gpu", [None, "4090"])
+def test_a_recipe_that_quantizes_nothing_makes_no_build(planned: Planned, gpu: str | None) -> None:
+    model = planned("Llama-3-8B")
+    bare = replace(model, kinds=tuple(kind for kind in model.kinds if not kind.linears))
+    nothing = replace(RECIPES[1], overrides=(Override("*", skip=True),))
+    where = place(gpu) if gpu else None
+    for what, recipes in ((bare, RECIPES), (model, (nothing,))):
+        found = forecast(what, recipes, where, Load(8192), asked=True)
+        (own,) = [o for o in found.outlooks if not o.build.recipe]
+        assert own.fault is None
+        for outlook in found.outlooks:
+            if outlook is not own:
+                assert "quantizes no linear" in (outlook.fault or "")
+                assert (outlook.parts, outlook.fits, outlook.deployment) == ({}, False, None)
+        assert "quantizes no linear" in (found.refused or "")
 
 
 def test_what_is_quantized_already_has_no_bound_of_a_prompt_and_is_not_trained(

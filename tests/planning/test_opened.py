@@ -155,6 +155,17 @@ def test_the_rules_of_engines_hold_for_files_that_are_quantized(
         assert again.outlooks[0].fault is None
 
 
+def test_a_block_in_the_text_config_is_read_as_vllm_reads_it(tmp_path: Path) -> None:
+    """Transformers writes the block of a multimodal model at the top; some files have it inside."""
+    text = SIZES | {"quantization_config": FORMATS["gptq asymmetric"]}
+    model = open_tensors(tmp_path, LINEARS, text_config=text)
+    assert (model.quantized, stored_build(model).name) == ("gptq", "gptq")
+    (found,) = forecast(model, (), named_place("4090", "vllm", Degrees()), Load(64)).outlooks
+    assert "symmetric GPTQ only" in (found.fault or "")
+    stated = open_tensors(tmp_path, LINEARS, text_config=text, quantization_config=FORMATS["awq"])
+    assert stated.quantized == "awq"
+
+
 def test_slices_of_quantized_files_are_those_of_their_linears(tmp_path: Path) -> None:
     """256 inputs on 4 ranks are half a group of 128; what bitsandbytes packed is not divided."""
     for form, engine, degree in (("gptq", "vllm", 4), ("nf4", "sglang", 2)):
