@@ -22,6 +22,7 @@ from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.eval.compare import smoke_score
+from quantkit.eval.fit_effort import tell_effort
 from quantkit.eval.fit_problem import (
     MIXED,
     Chosen,
@@ -173,6 +174,7 @@ def measure(
     calibration = calibrate(model, wanted.calibration, trust_remote_code=trust)
     if calibration is None:
         raise RefusedError("bits are chosen by measurement", hint="--samples 128")
+    tell_effort(problem, calibration, report)
     return with_costs(problem, calibration, report), calibration
 
 

@@ -20,7 +20,7 @@ from quantkit.planning.architecture import Architecture, Layer
 from quantkit.planning.headers import inventory_from_headers
 from quantkit.planning.making import Making, made_here
 from quantkit.planning.run import Run, RunPlan, plan_run
-from quantkit.planning.timing import recall, remember
+from quantkit.planning.timing import Pace, Work, recall, remember
 
 LARGE = 200_000_000
 """Weights that take some minutes, beside which half a minute of timing is little."""
@@ -31,10 +31,7 @@ MARGIN = 1.1
 def forecast(
     prepared: Prepared, ids: torch.Tensor | None, max_shard_size: int, report: Report = silent
 ) -> Making:
-    """The plan of a run over the calibration windows `ids` beside what this process holds now.
-
-    A machine that was never timed is timed before a run that takes much longer than that.
-    """
+    """The plan of a run over the calibration windows `ids` beside what this process holds now."""
     plan = plan_prepared(prepared, tuple(ids.shape) if ids is not None else (0, 0), max_shard_size)
     if prepared.model.device.type != "cpu":
         return Making(plan)
@@ -43,10 +40,16 @@ def forecast(
     base = resident_bytes()
     if base is None:
         return Making(plan)
-    pace = recall()
-    if pace is None and plan.work.weights >= LARGE:
-        remember(pace := measure_pace(report))
+    pace = pace_here(plan.work, report)
     return made_here(plan, prepared.method.name, pace, base, peak_rss())
+
+
+def pace_here(work: Work, report: Report) -> Pace | None:
+    """The pace of this machine, which is timed now if it was not, and the work is worth it."""
+    pace = recall()
+    if pace is None and work.weights >= LARGE and resident_bytes() is not None:
+        remember(pace := measure_pace(report))
+    return pace
 
 
 def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> RunPlan:

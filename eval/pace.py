@@ -5,16 +5,21 @@ from time import perf_counter
 
 import torch
 from scipy.optimize import nnls
-from transformers import LlamaConfig, LlamaModel  # any model's code is as large
+from transformers import LlamaConfig, LlamaModel
 
 from quantkit.core import registry
 from quantkit.core.errors import ResourceError
 from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
 from quantkit.eval.memory import resident_bytes
+from quantkit.model.embedded_model import FOLDER
+from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.memory import give_back
+from quantkit.pipeline.start import start
 from quantkit.planning.timing import Pace, Solving, machine_key
+from quantkit.recipes.loader import build_recipe
 from quantkit.stats.hessian import CHUNK, InputCollector
 from quantkit.stats.inputs import InputStats
 
@@ -39,6 +44,8 @@ def measure_pace(report: Report = silent) -> Pace:
     Raises:
         ResourceError: the system does not tell how much memory a process holds.
     """
+    small = start(FOLDER, build_recipe("rtn"))  # then all that a run imports is there
+    calibrate(small.model, CalibrationSpec(samples=4, sequence_length=64))
     run_kernels()
     give_back()
     base = resident_bytes()

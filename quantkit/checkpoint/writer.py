@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +207,7 @@ def check_output(output: Path, source: Path | None = None) -> None:
     Raises:
         InputError: it exists and is not an empty folder, or is a mount point, its parent does not
             exist, or it would lie in the source.
+        ResourceError: nothing can be written there.
     """
     if output.name in ("", ".."):
         raise InputError(f"`{output}` is no name for a new folder", hint="-o path/to/new-folder")
@@ -229,6 +231,11 @@ def check_output(output: Path, source: Path | None = None) -> None:
             why=f"`{output.name}` would be made in it",
             hint=f"mkdir -p {shlex.quote(str(output.parent))}",
         )
+    with (
+        durable.io_errors(output),
+        TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent),
+    ):
+        pass  # whether one can be made there is known only by making one
     if source is not None and output.resolve().is_relative_to(source.resolve()):
         raise InputError(
             f"`{output}` lies in the model's own folder",

@@ -12,6 +12,12 @@ KEPT = 1.02
 """What an allocator keeps for itself: real peaks lie from 3 % under to 4 % over what is counted."""
 
 
+def minutes(seconds: tuple[float, float]) -> str:
+    """Fewest and most seconds, for people."""
+    least, most = (f"{each / 60:.2g}" for each in seconds)
+    return f"{least} to {most} minutes"
+
+
 @dataclass(frozen=True)
 class Making:
     """A run's plan, what Python with torch holds beside it, the peak of both, and the time.
@@ -46,8 +52,7 @@ class Making:
             memory = f"{self.plan.peak.bytes / 1e9:.3g} GB of memory"
             parts.append(f"about {memory} beside Python with torch")
         if self.seconds is not None:
-            least, most = (f"{seconds / 60:.2g}" for seconds in self.seconds)
-            parts.append(f"{least} to {most} minutes")
+            parts.append(minutes(self.seconds))
         return ", ".join(parts)
 
 
