@@ -100,7 +100,8 @@ def inventory_from_headers(
 def _present(
     prefix: str, names: tuple[str, ...], tensors: Mapping[str, TensorInfo]
 ) -> tuple[str, ...]:
-    there = tuple(prefix + name for name in names if f"{prefix}{name}.weight" in tensors)
+    weights = {prefix + name: tensors.get(f"{prefix}{name}.weight") for name in names}
+    there = tuple(name for name, info in weights.items() if info and info.dtype in FLOATS)
     return there if len(there) > 1 else ()
 
 

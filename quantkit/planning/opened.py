@@ -11,6 +11,8 @@ from quantkit.checkpoint.header import TensorInfo
 from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.core.errors import InputError
+from quantkit.planning.architecture import Architecture
+from quantkit.planning.blockwise import block_fp8
 from quantkit.planning.config import is_identifier, read_architecture, stated_dtype
 from quantkit.planning.families import find
 from quantkit.planning.headers import inventory_from_headers
@@ -51,16 +53,10 @@ def _planned(
 ) -> PlannedModel:
     architecture = read_architecture(config)
     quantized = _quantized(config)
-    if not tensors and quantized:
-        raise InputError(
-            f"`{name}` is quantized as {quantized}, and only its config is here",
-            why="how large its tensors are, their headers tell",
-            hint="the folder with its safetensors files, or its hub id",
-        )
     inventory = (
         _checked(inventory_from_headers(tensors, architecture))
         if tensors
-        else inventory_from_config(config, architecture)
+        else _from_config(name, config, architecture, quantized)
     )
     notes = []
     if find(architecture.model_type) is None:
@@ -79,6 +75,28 @@ def _planned(
         notes.append(f"engines' rules for {quantized} as it is stored here are not known to plan")
     model = planned_model(name, inventory, architecture, quantized)
     return replace(model, original=original, notes=(*model.notes, *notes))
+
+
+def _from_config(
+    name: str, config: Mapping[str, Any], architecture: Architecture, quantized: str | None
+) -> Inventory:
+    """The tensors that a config alone tells of.
+
+    Raises:
+        InputError: it is quantized, in a form whose tensors cannot be told from it.
+    """
+    inventory = inventory_from_config(config, architecture)
+    if quantized is None:
+        return inventory
+    found = block_fp8(quantization_block(config) or {}, inventory, architecture)
+    if found is None:
+        raise InputError(
+            f"`{name}` is quantized as {quantized}, and only its config is here",
+            why="how large its tensors are, their headers tell",
+            hint="the folder with its safetensors files, or its hub id; the same config without "
+            "its quantization_config is planned as 16 bits",
+        )
+    return found
 
 
 def _quantized(config: Mapping[str, Any]) -> str | None:

@@ -61,8 +61,12 @@ def test_a_quantized_folder_is_planned_as_it_is(
     with pytest.raises(RefusedError, match="quantized already"):
         recipe_build(model, build_recipe("gptq"))
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="only its config"):
+    with pytest.raises(InputError, match="only its config") as caught:
         open_model(str(tmp_path / "config.json"))
+    assert "without its quantization_config is planned" in str(caught.value.hint)
+    del config["quantization_config"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert open_model(str(tmp_path / "config.json")).quantized is None
 
 
 @pytest.mark.parametrize(("content", "match"), [("[]", "JSON object"), ("{", "cannot be read")])
