@@ -3,10 +3,11 @@
 from itertools import product
 from typing import TYPE_CHECKING
 
-from quantkit.cli.planned import faults, flush, gib, head_lines, needed
+from quantkit.cli.planned import faults, flush, gib, head_lines, needed, training_line
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook
+    from quantkit.planning.schooling import Schooling
 
 
 def against_text(found: "Forecast", rival: "Forecast") -> str:
@@ -15,6 +16,9 @@ def against_text(found: "Forecast", rival: "Forecast") -> str:
     A model that is quantized already is what it is: it stands beside every build of the other.
     """
     lines = [*head_lines(found), *head_lines(rival)[: 1 if rival.place else None], ""]
+    if found.schooling is not None and rival.schooling is not None:
+        trained = (found.schooling, rival.schooling)
+        return "\n".join([*lines, training_line(trained[0]), _trained(trained, found, rival)])
     rows: list[tuple[object, ...]] = []
     for name, outlook, other in _pairs(found, rival):
         ours, theirs = needed(outlook, found), needed(other, rival)
@@ -28,6 +32,20 @@ def against_text(found: "Forecast", rival: "Forecast") -> str:
     if found.place is not None:
         head += [f"context of {name}" for name in names]
     return "\n".join([*lines, flush(head, rows), *faults(found), *faults(rival)])
+
+
+def _trained(trained: tuple["Schooling", "Schooling"], found: "Forecast", rival: "Forecast") -> str:
+    """The need of one run for either model, and by how much a GPU that was named has too little."""
+    needs = [each.needed for each in trained]
+    row: list[object] = [trained[0].training.method, *map(gib, needs)]
+    row.append(round(needs[1] / needs[0], 3))
+    names = (found.model.name, rival.model.name)
+    head = ["training, GiB", *names, "ratio"]
+    for name, each in zip(names, trained, strict=True):
+        if each.available is not None:
+            head.append(f"fits: {name}")
+            row.append("yes" if each.fits else f"{gib(each.needed - each.available)} over")
+    return flush(head, [row])
 
 
 def _pairs(found: "Forecast", rival: "Forecast") -> list[tuple[str, "Outlook", "Outlook"]]:

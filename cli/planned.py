@@ -21,6 +21,8 @@ MISSED, REFUSED = 3, 4
 def forecast_document(found: "Forecast") -> dict[str, Any]:
     """The forecast for JSON; all sizes in bytes."""
     place, model = found.place, found.model
+    trained = found.schooling.gpu if found.schooling else None
+    card = place.gpu if place else trained
     training = {"training": _training_document(found)} if found.schooling else {}
     return training | {
         "model": model.name,
@@ -32,12 +34,12 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         "batch": found.load.sequences,
         "kv": found.load.cache,
         "gpu": None
-        if place is None
+        if card is None
         else {
-            "name": place.gpu.name,
-            "bytes": place.gpu.memory,
-            "bandwidth": place.gpu.bandwidth,
-            "source": place.gpu.source,
+            "name": card.name,
+            "bytes": card.memory,
+            "bandwidth": card.bandwidth,
+            "source": card.source,
         },
         "engine": place.engine if place else None,
         "degrees": vars(place.degrees) if place else None,
@@ -61,7 +63,8 @@ def _training_document(found: "Forecast") -> dict[str, Any]:
     assert schooling is not None
     memory = {place: list(map(vars, figures)) for place, figures in vars(schooling.memory).items()}
     available = schooling.available
-    return vars(schooling.training) | memory | {"available": available, "fits": schooling.fits}
+    room = {"host": schooling.host, "available": available, "fits": schooling.fits}
+    return vars(schooling.training) | memory | room
 
 
 def _build_document(outlook: "Outlook", model: "PlannedModel") -> dict[str, Any]:
@@ -159,11 +162,14 @@ def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
         if figure.bytes
     ]
     need = schooling.needed
-    many = "s" if training.gpus > 1 else ""
     lines = [
-        f"{training.method}, {training.gpus} GPU{many}, zero {training.zero}, checkpointing "
-        f"{training.checkpointing}, {training.sequences} x {training.tokens:,} tokens on each",
+        training_line(schooling),
         table(("on each GPU", "in", "GiB", "rule"), rows),
+        *(
+            f"{place} of all {training.gpus} together: {gib(count)} GiB"
+            for place, count in schooling.host.items()
+            if count and training.gpus > 1
+        ),
         "",
     ]
     if schooling.available is None:
@@ -174,6 +180,19 @@ def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
     more = (need - schooling.available) / GIB
     lines.append(f"does not fit: {need / GIB:.1f} GiB on each GPU, {more:.1f} more than there are")
     return [*lines, *(f"try: {hint}" for hint in hints)]
+
+
+def training_line(schooling: "Schooling") -> str:
+    """How it is trained, and on what."""
+    training, gpu = schooling.training, schooling.gpu
+    where = f"{training.gpus} GPU{'s' if training.gpus > 1 else ''}"
+    if gpu is not None:
+        count = f"{training.gpus} x " if training.gpus > 1 else ""
+        where = f"{count}{gpu.name} ({gpu.memory / GIB:.2f} GiB)"
+    return (
+        f"{training.method}, {where}, zero {training.zero}, checkpointing "
+        f"{training.checkpointing}, {training.sequences} x {training.tokens:,} tokens on each"
+    )
 
 
 def needed(outlook: "Outlook", found: "Forecast") -> int | None:

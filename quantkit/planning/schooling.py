@@ -17,11 +17,22 @@ Changes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Schooling:
-    """A training run on each of its GPUs, its memory part by part, and what a GPU has."""
+    """A training run on each of its GPUs, its memory part by part, and the GPU if one was named."""
 
     training: Training
     memory: TrainingMemory
-    available: int | None
+    gpu: Gpu | None
+
+    @property
+    def available(self) -> int | None:
+        """Bytes that a GPU has."""
+        return self.gpu.memory if self.gpu else None
+
+    @property
+    def host(self) -> dict[str, int]:
+        """Bytes that all ranks together keep in RAM and on disk."""
+        away = {"RAM": total(self.memory.cpu), "disk": total(self.memory.nvme)}
+        return {place: self.training.gpus * share for place, share in away.items()}
 
     @property
     def needed(self) -> int:
@@ -49,7 +60,7 @@ def school(model: PlannedModel, training: Training, gpu: Gpu | None) -> Schoolin
     memory = training_memory(model.architecture, model.inventory, training)
     extra = Settings().overheads(Figure("activations", 0, ""), Degrees(training.gpus))
     memory = replace(memory, gpu=(*memory.gpu, *extra))
-    return Schooling(training, memory, gpu.memory if gpu else None)
+    return Schooling(training, memory, gpu)
 
 
 def training_hints(model: PlannedModel, training: Training, gpu: Gpu | None) -> tuple[str, ...]:

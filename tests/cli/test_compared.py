@@ -81,4 +81,22 @@ def test_trainings_are_compared_by_what_a_gpu_needs(quantkit: Call, llama: str) 
     _, alone, _ = quantkit("plan", llama, "--train", "full")
     need = re.findall(r"^([0-9.]+) GiB on each GPU", alone, re.MULTILINE)
     _, out, _ = quantkit("plan", llama, "--train", "full", "--against", llama)
-    assert re.split("  +", out.splitlines()[-1]) == ["bf16", *need, *need, "1.0"]
+    assert re.split("  +", out.splitlines()[-1]) == ["full", *need, *need, "1.0"]
+    assert "full, 1 GPU, zero 0" in out
+
+
+def test_a_training_that_is_too_large_is_told_beside_one_that_fits(
+    quantkit: Call, llama: str
+) -> None:
+    options = ("--train", "qlora", "--gpu", "4090", "--gpus", "2", "--context", "512")
+    code, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), *options)
+    assert code == 0
+    assert "qlora, 2 x RTX 4090 24GB (23.52 GiB), zero 0" in out
+    row = re.split("  +", out.splitlines()[-1])
+    assert (row[0], row[-2:]) == ("qlora", ["yes", "yes"])
+    full = (*options, "--train", "full")
+    _, alone, _ = quantkit("plan", llama, *full)
+    (over,) = re.findall(r"does not fit: .*, ([0-9.]+) more than", alone)
+    _, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), *full)
+    row = re.split("  +", out.splitlines()[-1])
+    assert (row[0], row[-2:]) == ("full", [f"{over} over", "yes"])

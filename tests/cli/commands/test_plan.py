@@ -210,6 +210,21 @@ def test_a_training_run_is_told_part_by_part(quantkit: Call, llama: str) -> None
     assert {figure["name"] for figure in training["gpu"]} > {"weights", "gradients"}
 
 
+def test_a_training_run_names_its_gpu_and_what_the_host_needs(quantkit: Call, llama: str) -> None:
+    ways = ("--train", "full", "--gpus", "4", "--zero", "3", "--offload", "cpu", "--context", "2k")
+    _, out, _ = quantkit("plan", llama, *ways, "--gpu", "rtx 4090")
+    assert "full, 4 x RTX 4090 24GB (23.52 GiB), zero 3" in out
+    _, text, _ = quantkit("plan", llama, *ways, "--gpu", "rtx 4090", "--json")
+    document = json.loads(text)
+    assert document["gpu"]["name"] == "RTX 4090 24GB"
+    share = sum(figure["bytes"] for figure in document["training"]["cpu"])
+    assert share
+    assert document["training"]["host"] == {"RAM": 4 * share, "disk": 0}
+    assert f"\nRAM of all 4 together: {4 * share / 2**30:.1f} GiB\n" in out
+    _, out, _ = quantkit("plan", llama, *ways)
+    assert "full, 4 GPUs, zero 3" in out
+
+
 def test_a_training_run_that_does_not_fit_says_what_takes_less(quantkit: Call, llama: str) -> None:
     ways = ("--gpus", "8", "--zero", "2", "--offload", "cpu")
     code, out, _ = quantkit("plan", llama, "--gpu", "4090", "--train", "full", *ways)
