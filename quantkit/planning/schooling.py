@@ -9,10 +9,13 @@ from quantkit.planning.figure import Figure
 from quantkit.planning.hardware import Gpu
 from quantkit.planning.parallel import Degrees
 from quantkit.planning.serving import Settings
-from quantkit.planning.train import Training, TrainingMemory, total, training_memory
+from quantkit.planning.train import Training, TrainingMemory, Zero, total, training_memory
 from quantkit.planning.weights import PlannedModel
 
 Changes = dict[str, Any]
+Step = tuple[str, Changes]
+QLORA: Changes = {"method": "qlora"}
+STAGES: tuple[Zero, ...] = ("0", "1", "2", "3")
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,30 @@ def school(model: PlannedModel, training: Training, gpu: Gpu | None) -> Schoolin
 def training_hints(model: PlannedModel, training: Training, gpu: Gpu | None) -> tuple[str, ...]:
     """Options at which a run fits, each by itself; where none is enough, the least of them at once.
 
-    None where it fits already, or with all of them does not.
+    What keeps the method comes first, with the least of each option (ZeRO stage, context); then
+    QLoRA, whose result is another. None where it fits already, or with all of them does not.
     """
     if school(model, training, gpu).fits:
         return ()
     steps = list(_steps(training))
-    alone = tuple(option for option, less in steps if _fits(model, replace(training, **less), gpu))
-    if alone:
-        return alone
-    options: dict[str, tuple[str, Changes]] = {}  # a later step states anew what an earlier one did
+    alone: dict[str, str] = {}
+    for option, less in steps:
+        if _fits(model, replace(training, **less), gpu):
+            alone.setdefault(option.split(" ")[0], option)
+    other: list[Step] = [] if training.method == "qlora" else [("--train qlora", QLORA)]
+    kept = tuple(alone.values()) or _together(model, training, gpu, steps)
+    if other and _fits(model, replace(training, **QLORA), gpu):
+        return (*kept, other[0][0])
+    if not other or alone:
+        return kept
+    return kept + _together(model, training, gpu, other + steps)
+
+
+def _together(
+    model: PlannedModel, training: Training, gpu: Gpu | None, steps: list[Step]
+) -> tuple[str, ...]:
+    """As many of the steps as it takes, without what is needless, as one line; none if too few."""
+    options: dict[str, Step] = {}  # a later step states anew what an earlier one did
     for step in steps:
         options[step[0].split(" ")[0]] = step
         if _fits(model, _changed(training, options), gpu):
@@ -88,7 +106,7 @@ def training_hints(model: PlannedModel, training: Training, gpu: Gpu | None) -> 
     return (" ".join(option for option, _ in options.values()),)
 
 
-def _changed(training: Training, options: Mapping[str, tuple[str, Changes]]) -> Training:
+def _changed(training: Training, options: Mapping[str, Step]) -> Training:
     changes: Changes = {}
     for _, less in options.values():
         changes |= less
@@ -99,16 +117,15 @@ def _fits(model: PlannedModel, training: Training, gpu: Gpu | None) -> bool:
     return school(model, training, gpu).fits
 
 
-def _steps(training: Training) -> Iterator[tuple[str, Changes]]:
-    """What takes less than the run does, by option, the cheapest first."""
+def _steps(training: Training) -> Iterator[Step]:
+    """What takes less than the run does and keeps its method, by option, the cheapest first."""
     if training.checkpointing != "full":
         yield "--checkpointing full", {"checkpointing": "full"}
     if training.sequences > 1:
         yield "--batch 1", {"sequences": 1}
-    if training.method != "qlora":
-        yield "--train qlora", {"method": "qlora"}
-    if training.gpus > 1 and training.zero not in ("3", "fsdp"):
-        yield "--zero 3", {"zero": "3"}
+    if training.gpus > 1 and training.zero in STAGES:
+        for stage in STAGES[STAGES.index(training.zero) + 1 :]:
+            yield f"--zero {stage}", {"zero": stage}
     if training.offload == "none":
         yield "--zero 3 --offload cpu", {"zero": "3", "offload": "cpu"}
     for shorter in (2, 4, 8, 16):

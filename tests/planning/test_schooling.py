@@ -8,7 +8,7 @@ import pytest
 
 from quantkit.planning.hardware import find_gpu
 from quantkit.planning.schooling import school, training_hints
-from quantkit.planning.train import Training
+from quantkit.planning.train import Training, Zero
 from quantkit.planning.weights import PlannedModel
 
 Planned = Callable[..., PlannedModel]
@@ -47,6 +47,29 @@ def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, training
         less = less if less.startswith("--") else f"--{less}"
         if words[i].strip("-") != "zero 3":  # which --offload needs
             assert not school(model, followed(training, less), card).fits
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("Llama-3-8B", 2), ("Llama-3-8B", 8)])
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_what_keeps_the_method_comes_first(
+    planned: Planned, name: str, gpus: int, method: Any
+) -> None:
+    """The least ZeRO stage that suffices is offered, and QLoRA behind all else."""
+    card = find_gpu("h100" if method == "full" else "16GB")
+    model, training = planned(name), Training(method, gpus=gpus, checkpointing="full", tokens=512)
+    stages: tuple[Zero, ...] = ("0", "1", "2", "3")
+    enough = [s for s in stages if school(model, replace(training, zero=s), card).fits]
+    assert enough
+    assert "0" not in enough
+    assert training_hints(model, training, card)[0] == f"--zero {enough[0]}"
+    hints = training_hints(model, training, card)
+    assert [hint for hint in hints if "--train" in hint] == [hints[-1]]
+
+
+def test_all_that_keeps_the_method_is_tried_before_another(planned: Planned) -> None:
+    model, card = planned("Llama-3-70B"), find_gpu("h100")
+    hints = training_hints(model, Training(gpus=8, tokens=8192), card)
+    assert ["--train qlora" in hint for hint in hints] == [False, True]
 
 
 def test_what_fits_or_never_will_gets_no_hint(planned: Planned) -> None:
