@@ -228,7 +228,7 @@ def hints(found: Forecast) -> tuple[str, ...]:
     if deployment.most:
         hints.append(f"--batch {deployment.most}")
     others: list[tuple[str, Place, Load]] = []
-    if load.cache == "16-bit":
+    if load.cache == "16-bit" and place.engine != "transformers":  # which has no such cache
         others.append(("--kv 8", place, replace(load, cache="fp8")))
     if place.engine == "vllm" and place.settings.chunk > SMALL_CHUNK:
         settings = replace(place.settings, chunk=SMALL_CHUNK, rows=SMALL_ROWS)

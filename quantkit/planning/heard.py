@@ -23,7 +23,8 @@ def require_heard(stated: Mapping[str, object], *, gpu: bool, training: bool) ->
     """Nothing, where each option that was `stated` changes what is told; others are None.
 
     Raises:
-        InputError: some are of a server, and there is no GPU; or they are not of a training run.
+        InputError: some are of a server, and there is no GPU; or they are not of a training run; or
+            the engine has no such cache.
     """
     options = {**SERVED, "recipes": "--recipe, --bits"}
     named = [options[key] for key, value in stated.items() if value not in (None, {})]
@@ -43,4 +44,10 @@ def require_heard(stated: Mapping[str, object], *, gpu: bool, training: bool) ->
             f"{', '.join(deaf)}: of a server, and no GPU was named",
             why="without one, only what the weights take is told",
             hint="--gpu 4090",
+        )
+    if stated.get("engine") == "transformers" and stated.get("kv") == 8:
+        raise InputError(
+            "transformers is not planned with a cache of 8 bits",
+            why="its DynamicCache keeps keys and values in the dtype of the model",
+            hint="--engine vllm",
         )

@@ -87,6 +87,14 @@ def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, load: Lo
         assert again.fits, hint
 
 
+def test_a_cache_of_8_bits_is_offered_by_engines_that_have_one(planned: Planned) -> None:
+    model, load = planned("Llama-3-8B"), Load(8192, 12)
+    for engine, offered in (("sglang", True), ("transformers", False)):
+        found = asked(model, "24GB", load, engine)
+        assert found.hints
+        assert ("--kv 8" in found.hints) == offered
+
+
 def test_ranks_that_are_proposed_are_tried_with_their_own_reserve(planned: Planned) -> None:
     """SGLang sets aside more on 4 ranks; what the caller stated stays as it is."""
     model, load = planned("Llama-3-8B"), Load(8192, 48)

@@ -23,3 +23,12 @@ def test_each_goes_with_a_gpu_or_with_training(key: str, training: bool) -> None
     with pytest.raises(InputError) as caught:
         require_heard(stated, gpu=training, training=training)
     assert SERVED.get(key, "--bits") in str(caught.value)
+
+
+def test_transformers_has_no_cache_of_8_bits() -> None:
+    silent: dict[str, object] = dict.fromkeys(SERVED)
+    for engine, kv in (("transformers", 16), ("sglang", 8), (None, 8)):
+        require_heard({**silent, "engine": engine, "kv": kv}, gpu=True, training=False)
+    with pytest.raises(InputError, match="8 bits") as caught:
+        require_heard({**silent, "engine": "transformers", "kv": 8}, gpu=True, training=False)
+    assert caught.value.hint == "--engine vllm"

@@ -129,6 +129,7 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
         (("--gpu", "4090", "--engine", "vlm"), 2, "vllm"),
         (("--gpu", "4090", "--context", "much"), 2, "32k"),
         (("--gpu", "4090", "--kv", "4"), 2, "--kv 16"),
+        (("--gpu", "4090", "--kv", "8", "--engine", "transformers"), 2, "--engine vllm"),
         (("--gpu", "4090", "--set", "pp=two"), 2, "pp=2"),
         (("--gpu", "4090", "--batch", "0"), 2, "--help"),
         (("--gpu", "4090", "--batch", "9" * 20), 2, "--batch 8"),
