@@ -75,8 +75,8 @@ def measure(
         "notes": [*found.notes, *extras.get("notes", ())],
     }
     if memory := extras.get("memory"):
-        planned = {"planned_bytes": found.memory.planned_bytes}
-        extras["memory"] = memory.model_copy(update=planned)
+        told = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
+        extras["memory"] = memory.model_copy(update=told)
     found = found.model_copy(update=extras)
     outcomes = judge((*gates, *wanted.gates), found, wanted.baseline)
     return found.model_copy(update={"gates": list(outcomes)})

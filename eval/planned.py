@@ -31,4 +31,5 @@ def planned_memory(config: Any, dtype: torch.dtype, weight_bytes: int | None) ->
     passing = round(wider * activation_peak(architecture, TOKENS, 1).bytes)
     planned = None if weight_bytes is None else weight_bytes + cache.after_prefill.bytes + passing
     token = (cache.visible.bytes - states) // TOKENS
-    return Memory(planned_bytes=planned, kv_bytes_per_token=token)
+    longest = architecture.context
+    return Memory(planned_bytes=planned, kv_bytes_per_token=token, context_tokens=longest)

@@ -164,7 +164,8 @@ class Segments(Record):
 class Memory(Record):
     """Bytes: planned, and as the machine counted them while the model ran.
 
-    `snapshot` is the state of a GPU's allocator after the pass.
+    `snapshot` is the state of a GPU's allocator after the pass; `context_tokens` the longest
+    context that the model's config allows.
     """
 
     planned_bytes: int | None = None
@@ -173,6 +174,7 @@ class Memory(Record):
     reserved_peak_bytes: int | None = None
     host_peak_rss_bytes: int | None = None
     kv_bytes_per_token: int | None = None
+    context_tokens: int | None = None
     fragmentation_fraction: float | None = None
     parts_bytes: dict[str, int] = Field(default_factory=dict)
     blocks: list[dict[str, float | int | str]] = Field(default_factory=list)

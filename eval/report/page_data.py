@@ -65,6 +65,7 @@ def page_data(study: Study, load: Load) -> dict[str, Any]:
         "unit": unit,
         "factor": factor,
         "kv": study.kv_bytes_per_token,
+        "context": study.model_context,
         "noise": study.noise,
         "axis": load.axis,
         "reference": 0 if study.reference else None,

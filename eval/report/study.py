@@ -121,6 +121,12 @@ class Study:
         return next((size for size in found if size), None)
 
     @property
+    def model_context(self) -> int | None:
+        """The longest context that the model itself has, where a result knows it."""
+        found = (b.result.memory.context_tokens for b in self.everything if b.result)
+        return next((tokens for tokens in found if tokens), None)
+
+    @property
     def noise(self) -> float | None:
         """KL of the original against itself: the largest floor that a build reports."""
         floors = [b.kl.floor_mean for b in self.builds if b.kl and b.kl.floor_mean is not None]
@@ -143,12 +149,16 @@ class Study:
         return size is not None and size <= load.usable_bytes
 
     def longest_context(self, build: Build, load: Load) -> int | None:
-        """Tokens per sequence that the limit leaves room for; None without limit or KV size."""
+        """Tokens per sequence that the limit leaves room for, no more than the model's own context.
+
+        None without limit or KV size.
+        """
         weights, kv = build.weight_bytes, self.kv_bytes_per_token
         if load.axis == "disk" or load.usable_bytes is None or weights is None or kv is None:
             return None
         room = load.usable_bytes - weights - build.rest_bytes
-        return max(0, int(room // (kv * load.sequences)))
+        tokens = max(0, int(room // (kv * load.sequences)))
+        return tokens if self.model_context is None else min(tokens, self.model_context)
 
     def better(self, one: Build, other: Build) -> bool:
         """Whether the KL of `one` is lower beyond what the evaluation text could do by chance.

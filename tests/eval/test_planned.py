@@ -36,6 +36,7 @@ def test_twice_the_width_of_a_number_is_twice_the_cache(
     wide, narrow = (planned_memory(config, d, None) for d in (torch.float32, torch.bfloat16))
     assert wide.kv_bytes_per_token == 2 * (narrow.kv_bytes_per_token or 0)
     assert wide.planned_bytes is None
+    assert wide.context_tokens == config.max_position_embeddings
 
 
 def test_a_family_that_cannot_be_planned_has_no_plan() -> None:

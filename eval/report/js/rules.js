@@ -14,7 +14,8 @@ function fits(build) {
 }
 function longestContext(build) {
   if (S.axis === "disk" || usable() === null || build.weights === null || D.kv === null) return null;
-  return Math.max(0, Math.floor((usable() - build.weights - build.rest) / (D.kv * S.sequences)));
+  const tokens = Math.max(0, Math.floor((usable() - build.weights - build.rest) / (D.kv * S.sequences)));
+  return D.context === null ? tokens : Math.min(tokens, D.context);
 }
 function meets(build) {
   if (!build.kl || build.missed) return false;
