@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from quantkit.cli.console import Console, duration, size, table
+from quantkit.cli.console import Console, size, table
 
 if TYPE_CHECKING:
+    from quantkit.planning.deploy import Deployment
     from quantkit.planning.forecast import Forecast, Outlook
     from quantkit.planning.making import Making
     from quantkit.planning.schooling import Schooling
@@ -218,7 +219,7 @@ def _deploy_table(found: "Forecast") -> str:
     place = found.place
     assert place is not None
     rows = [_row(outlook) for outlook in found.outlooks]
-    gpu = f"fits {place.gpu.memory / GIB:.1f} GiB"
+    gpu = f"fits {gib(place.settings.budget(place.gpu.memory).bytes)}"
     head = ("build", "weights", "KV", "other", "total GiB", gpu, "context up to", "tok/s <=")
     return flush(head, rows)
 
@@ -233,7 +234,7 @@ def _row(outlook: "Outlook") -> Sequence[object]:
     return (
         outlook.build.name,
         *map(gib, sizes),
-        "yes" if over <= 0 else f"{over / GIB:.1f} over",
+        "yes" if over <= 0 else f"{excess(over)} over",
         f"{deployed.longest:,}" if deployed.longest else "none",
         round(outlook.decode.tokens_per_second) if outlook.decode else None,
     )
@@ -265,13 +266,14 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
 
 def _run_lines(run: "Making | None") -> list[str]:
     """What it takes to quantize; the time where this machine was timed."""
+    from quantkit.planning.making import span
+
     if run is None:
         return []
     memory = f"about {size(run.plan.peak.bytes)} of memory beside torch's"
     if run.peak_rss_bytes is not None:
         memory = f"about {size(run.peak_rss_bytes)} of memory"
-    times = [duration(seconds) for seconds in run.seconds or ()]
-    lasts = f", {' to '.join(times)}" if times else "; how long: quantkit doctor --time"
+    lasts = f", {span(run.seconds)}" if run.seconds else "; how long: quantkit doctor --time"
     needs = f"{size(run.plan.disk_bytes)} of disk, {memory}{lasts}"
     return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
 
@@ -285,7 +287,7 @@ def verdict(found: "Forecast", model: str) -> list[str]:
     if deployed.fits:
         lines = [
             f"{chosen.build.name} fits: {deployed.longest:,} tokens of context for "
-            f"{load.sequences}, or {deployed.most:,} sequences of {load.context:,} tokens"
+            f"{load.sequences}, or {_sequences(deployed.most)} of {load.context:,} tokens"
         ]
         recipe = chosen.build.recipe
         if found.refusal is not None:
@@ -293,11 +295,13 @@ def verdict(found: "Forecast", model: str) -> list[str]:
         elif recipe is not None:
             from quantkit.recipes.flags import flags_of
 
-            source = str(Path(model).parent) if model.endswith(".json") else model
-            lines.append(f"next: quantkit quantize {quote(source)} -o OUT {flags_of(recipe)}")
+            source = quote(str(Path(model).parent) if model.endswith(".json") else model)
+            lines.append(f"next: quantkit quantize {source} -o OUT {flags_of(recipe)}")
+            if larger_misses(found):
+                lines.append(f"or: quantkit fit {source} -o OUT {_served_as(deployed)}")
         return lines
-    over = (deployed.total - deployed.budget.bytes) / GIB
-    lines = [f"no build fits: the smallest, {chosen.build.name}, needs {over:.1f} GiB more"]
+    over = excess(deployed.total - deployed.budget.bytes)
+    lines = [f"no build fits: the smallest, {chosen.build.name}, needs {over} GiB more"]
     if chosen.offload is not None:
         blocks, seconds = chosen.offload.blocks, chosen.offload.seconds
         bound = f", at least {seconds:.2g} s a token" if seconds else ""
@@ -306,6 +310,28 @@ def verdict(found: "Forecast", model: str) -> list[str]:
             f"offloaded by transformers: {blocks['GPU']} blocks on the GPU, {rest} in RAM{bound}"
         )
     return lines + [f"try: {hint}" for hint in found.hints]
+
+
+def larger_misses(found: "Forecast") -> bool:
+    """Whether the build before the chosen one does not fit, and bits between could."""
+    chosen = found.chosen
+    made = [o for o in found.served if o.build.recipe is not None]
+    at = next((i for i, o in enumerate(made) if o is chosen), 0)
+    return at > 0 and made[at - 1].deployment is not None and not made[at - 1].fits
+
+
+def _served_as(deployed: "Deployment") -> str:
+    """The place and the load as options of `fit`."""
+    place, load = deployed.place, deployed.load
+    options = [f"--gpu {quote(place.gpu.name)}", f"--context {load.context}"]
+    options += [f"--batch {load.sequences}"] if load.sequences > 1 else []
+    options += [f"--tp {place.degrees.tensor}"] if place.degrees.tensor > 1 else []
+    options += [f"--engine {place.engine}"] if place.engine != "vllm" else []
+    return " ".join(options)
+
+
+def _sequences(count: int) -> str:
+    return f"{count:,} sequence" + "s" * (count != 1)
 
 
 def _rules(found: "Forecast") -> list[str]:
@@ -344,10 +370,10 @@ def _weights_rules(found: "Forecast") -> list[str]:
     return [table(("build, bytes", "", "", "rule"), rows)]
 
 
-def gate(console: Console, found: "Forecast", limit: int | None) -> int:
+def gate(console: Console, found: "Forecast", limit: int | Literal["gpu"] | None) -> int:
     """Exit code 4 where what was asked for is refused, 3 where it needs more than `limit`, else 0.
 
-    `limit` counts bytes on a GPU.
+    `limit` counts bytes of each GPU; "gpu" are those that it has to give.
     """
     if found.refused is not None:
         console.note(f"refused: {found.refused}")
@@ -360,15 +386,24 @@ def gate(console: Console, found: "Forecast", limit: int | None) -> int:
         console.note(f"refused: {wanted.build.name}: {wanted.fault}")
         return REFUSED
     name = "training" if found.schooling else wanted.build.name
-    if need <= limit:
-        return 0
-    console.note(f"{name} needs {need:,} bytes, more than {limit:,}")
-    return MISSED
+    if limit == "gpu":
+        missed, than = not (found.schooling or wanted).fits, "the GPU has to give"
+    else:
+        missed, than = need > limit, f"{gib(limit)} GiB ({limit:,})"
+    rank = " on each GPU" if found.place or found.schooling else ""
+    verb = "more than" if missed else "no more than"
+    console.note(f"{name} needs {gib(need)} GiB ({need:,} bytes){rank}, {verb} {than}")
+    return MISSED if missed else 0
 
 
 def gib(count: int) -> str:
     """Bytes as GiB, to three figures or a tenth."""
     return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
+
+
+def excess(count: int) -> str:
+    """Bytes that are missing as GiB, never as none."""
+    return gib(count) if count >= GIB / 100 else "under 0.01"
 
 
 def flush(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

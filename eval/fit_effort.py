@@ -8,7 +8,7 @@ from quantkit.core.progress import Progress, Report
 from quantkit.eval.fit_problem import Problem, probe_of
 from quantkit.eval.forecast import forecast, pace_here
 from quantkit.pipeline.choices import Choice
-from quantkit.planning.making import minutes
+from quantkit.planning.making import span
 from quantkit.planning.timing import Work
 
 
@@ -23,7 +23,7 @@ def tell_effort(problem: Problem, calibration: Calibration, report: Report) -> N
     pace = pace_here(work, report) if prepared.model.device.type == "cpu" else None
     seconds = pace.seconds(work, prepared.method.name, "F32") if pace else None
     if seconds is not None:
-        told.insert(0, f"{minutes(seconds)} of measuring, then")
+        told.insert(0, f"{span(seconds)} of measuring, then")
     report(Progress("plan", 1, 1, " ".join(told)))
 
 

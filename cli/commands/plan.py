@@ -4,7 +4,7 @@ import gc
 from collections.abc import Collection
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -65,7 +65,7 @@ def plan(
     ] = None,
     fail_over: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="End in exit code 3 where more is needed: 24GB, 20GiB."),
+        typer.Option(metavar="SIZE", help="End in exit code 3 where more is needed: 24GB, or gpu."),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="The rule of every figure.")] = False,
     settings: Annotated[
@@ -83,7 +83,11 @@ def plan(
 
     if explain and against is not None:
         raise InputError("of two models no rules are told", hint="the same without --against")
-    limit = None if fail_over is None else parse_size(fail_over, "--fail-over ")
+    if fail_over == "gpu" and gpu is None:
+        raise InputError("--fail-over gpu, and no GPU was named", hint="--gpu 4090")
+    limit: int | Literal["gpu"] | None = None
+    if fail_over is not None:
+        limit = "gpu" if fail_over == "gpu" else parse_size(fail_over, "--fail-over ")
     served, other = split_settings(settings or [], console.options)
     ways = {"zero": zero, "checkpointing": checkpointing, "offload": offload}
     ways |= {key: served.pop(key) for key in TRAINED if key in served}

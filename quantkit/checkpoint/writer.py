@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -231,11 +231,8 @@ def check_output(output: Path, source: Path | None = None) -> None:
             why=f"`{output.name}` would be made in it",
             hint=f"mkdir -p {shlex.quote(str(output.parent))}",
         )
-    with (
-        durable.io_errors(output),
-        TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent),
-    ):
-        pass  # whether one can be made there is known only by making one
+    with durable.io_errors(output):  # whether a folder can be made is known only by making one
+        Path(mkdtemp(prefix=f".{output.name}.", dir=output.parent)).rmdir()
     if source is not None and output.resolve().is_relative_to(source.resolve()):
         raise InputError(
             f"`{output}` lies in the model's own folder",

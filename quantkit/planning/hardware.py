@@ -17,6 +17,7 @@ RATES = ("bf16", "fp8", "int8", "fp4")
 _STATED = re.compile(
     r"(?P<memory>[\d.]+\s*(?:[kmgt]?i?b|[gm]))(?:@(?P<bandwidth>[\d.]+\s*[a-z]+)/s)?", re.IGNORECASE
 )
+_MANY = re.compile(r"(?P<count>\d{1,3})\s*x\s*(?P<name>.*\S)", re.IGNORECASE)
 _MAKERS = re.compile(r"nvidia|geforce|tesla|amd|instinct|apple|radeon")
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,compute_cap")
 _SECONDS = 5
@@ -56,9 +57,15 @@ def find_gpu(text: str) -> Gpu:
         return keys[key]
     if stated := _STATED.fullmatch(text.strip()):
         bandwidth = stated["bandwidth"]
-        remedy = f"--gpu {stated['memory']}@"
-        speed = float(parse_size(bandwidth, remedy)) if bandwidth else None
-        return Gpu(text.strip(), parse_size(stated["memory"], "--gpu "), speed)
+        memory = parse_size(stated["memory"], "--gpu ")
+        try:
+            return Gpu(text.strip(), memory, float(parse_size(bandwidth)) if bandwidth else None)
+        except InputError as error:
+            raise InputError(error.what, hint=f"--gpu {stated['memory']}@1008GB/s") from error
+    if many := _MANY.fullmatch(text.strip()):
+        raise InputError(
+            f"`{text:.80}` are several GPUs", hint=f'--gpu "{many["name"]}" --tp {many["count"]}'
+        )
     near = _near(key)
     several = any(key in (_key(_model(g.name)), _key(_without_size(g.name))) for g in near)
     what = f"several GPUs are called `{text}`" if several else f"unknown GPU `{text:.80}`"

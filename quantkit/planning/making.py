@@ -8,14 +8,16 @@ from quantkit.planning.run import RunPlan, plan_recipe
 from quantkit.planning.timing import Pace, recall
 from quantkit.planning.weights import PlannedModel
 
+UNITS = ((1, "seconds"), (60, "minutes"), (3600, "hours"), (86400, "days"))
 KEPT = 1.02
 """What an allocator keeps for itself: real peaks lie from 3 % under to 4 % over what is counted."""
 
 
-def minutes(seconds: tuple[float, float]) -> str:
-    """Fewest and most seconds, for people."""
-    least, most = (f"{each / 60:.2g}" for each in seconds)
-    return f"{least} to {most} minutes"
+def span(seconds: tuple[float, float]) -> str:
+    """Fewest and most seconds, for people: `2.1 to 8.8 minutes`."""
+    least, most = seconds
+    unit, name = next((u, n) for u, n in UNITS if most < 100 * u or n == "days")
+    return f"{least / unit:.2g} to {most / unit:.2g} {name}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Making:
             memory = f"{self.plan.peak.bytes / 1e9:.3g} GB of memory"
             parts.append(f"about {memory} beside Python with torch")
         if self.seconds is not None:
-            parts.append(minutes(self.seconds))
+            parts.append(span(self.seconds))
         return ", ".join(parts)
 
 

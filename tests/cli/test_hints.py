@@ -78,6 +78,9 @@ PLAN = """
 --context 8k
 --gpu 4091
 --gpu 24
+--gpu 2x4090
+--fail-over gpu
+--gpu 4090 --fail-over gpu --context 32k --batch 8
 --gpu nothing-like-it
 --gpu 4090 --engine vlm
 --gpu 4090 --kv 4

@@ -116,9 +116,40 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
     assert quantkit("plan", llama, *options, "24GB")[0] == 0
     code, _, error = quantkit("plan", llama, *options, "4GiB")
     assert code == 3
-    assert "more than 4,294,967,296" in error
+    assert "more than 4.00 GiB (4,294,967,296)" in error
     assert quantkit("plan", llama, "--fail-over", "16GB")[0] == 3  # as it is
     assert quantkit("plan", llama, "--bits", "4", "--fail-over", "16GB")[0] == 0
+
+
+def test_a_gate_may_be_the_gpu_itself(quantkit: Call, llama: str) -> None:
+    options = ("--gpu", "4090", "--bits", "4", "--fail-over", "gpu", "--batch")
+    code, _, told = quantkit("plan", llama, *options, "1")
+    assert (code, "no more than the GPU has to give" in told) == (0, True)
+    code, _, told = quantkit("plan", llama, *options, "64")
+    assert (code, ", more than the GPU has to give" in told) == (3, True)
+    school = ("--train", "full", "--context", "2k", "--gpu", "4090", "--fail-over", "gpu")
+    assert quantkit("plan", llama, *school)[0] == 3
+    assert quantkit("plan", llama, "--fail-over", "gpu")[0] == 2
+
+
+def test_bits_between_are_fits_to_find(quantkit: Call, llama: str) -> None:
+    def offers(*options: str) -> str | None:
+        found = re.search(r"^or: (quantkit fit .*)$", quantkit("plan", llama, *options)[1], re.M)
+        return found and found[1]
+
+    load = ("--context", "32k", "--batch", "3")
+    offered = offers("--gpu", "4090", *load)
+    assert offered is not None
+    assert shlex.split(offered)[5:] == [
+        "--gpu",
+        "RTX 4090 24GB",
+        "--context",
+        "32768",
+        "--batch",
+        "3",
+    ]
+    assert offers("--gpu", "h100", *load) is None  # as it is
+    assert offers("--gpu", "8GB", *load) is None  # nothing
 
 
 @pytest.mark.parametrize(
