@@ -3,7 +3,9 @@
 from itertools import product
 from typing import TYPE_CHECKING
 
-from quantkit.cli.planned import faults, flush, gib, head_lines, needed, training_line
+from quantkit.cli.console import flush, gib
+from quantkit.cli.planned import faults, head_lines, training_line
+from quantkit.cli.verdict import needed
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook

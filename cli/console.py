@@ -132,6 +132,16 @@ def size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+def gib(count: int) -> str:
+    """Bytes as GiB, to three figures or a tenth."""
+    return f"{count / 2**30:.1f}" if count >= 10 * 2**30 else f"{count / 2**30:.2f}"
+
+
+def excess(count: int) -> str:
+    """Bytes that are missing as GiB, never as none."""
+    return gib(count) if count >= 2**30 / 100 else "under 0.01"
+
+
 def duration(seconds: float) -> str:
     """`0.8 s`, `42 s`, `3 min 20 s`, `2 h 05 min`."""
     if seconds < 10:
@@ -198,3 +208,13 @@ def _write(stream: TextIO, text: str) -> None:
         # the interpreter flushes once more at its end, and nobody is left to read it
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise SystemExit(BROKEN_PIPE) from None
+
+
+def flush(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table whose columns are flush right, but for the first."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    whole = [
+        [row[0], *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in cells
+    ]
+    return table(whole[0], whole[1:])

@@ -79,7 +79,9 @@ def plan(
     from quantkit import api
     from quantkit.checkpoint.sizes import parse_size
     from quantkit.cli.compared import against_text
-    from quantkit.cli.planned import forecast_document, forecast_text, gate
+    from quantkit.cli.planned import forecast_text
+    from quantkit.cli.planned_document import forecast_document
+    from quantkit.cli.verdict import gate
 
     if explain and against is not None:
         raise InputError("of two models no rules are told", hint="the same without --against")
