@@ -3,7 +3,9 @@
 from itertools import product
 from typing import TYPE_CHECKING
 
-from quantkit.cli.planned import faults, flush, gib, head_lines, needed, training_line
+from quantkit.cli.console import gib
+from quantkit.cli.planned import excess, faults, flush, head_lines, needed
+from quantkit.cli.trained import training_line
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook
@@ -44,7 +46,7 @@ def _trained(trained: tuple["Schooling", "Schooling"], found: "Forecast", rival:
     for name, each in zip(names, trained, strict=True):
         if each.available is not None:
             head.append(f"fits: {name}")
-            row.append("yes" if each.fits else f"{gib(each.needed - each.available)} over")
+            row.append("yes" if each.fits else f"{excess(each.needed - each.available)} over")
     return flush(head, [row])
 
 

@@ -16,6 +16,7 @@ PLAIN_LINE_SECONDS = 5.0
 LIVE_LINE_SECONDS = 0.1
 SOON = 2.0
 BROKEN_PIPE = 141
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,11 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def gib(count: int) -> str:
+    """Bytes as GiB, to three figures or a tenth."""
+    return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
 
 
 def duration(seconds: float) -> str:

@@ -5,16 +5,15 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
-from quantkit.cli.console import Console, size, table
+from quantkit.cli.console import GIB, Console, gib, size, table
+from quantkit.cli.trained import training_document, training_lines
 
 if TYPE_CHECKING:
     from quantkit.planning.deploy import Deployment
     from quantkit.planning.forecast import Forecast, Outlook
     from quantkit.planning.making import Making
-    from quantkit.planning.schooling import Schooling
     from quantkit.planning.weights import PlannedModel
 
-GIB = 2**30
 BAR = 60
 MISSED, REFUSED = 3, 4
 
@@ -24,7 +23,7 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
     place, model = found.place, found.model
     trained = found.schooling.gpu if found.schooling else None
     card = place.gpu if place else trained
-    training = {"training": _training_document(found)} if found.schooling else {}
+    training = {"training": training_document(found.schooling)} if found.schooling else {}
     return training | {
         "model": model.name,
         "model_type": model.architecture.model_type,
@@ -57,15 +56,6 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         },
         "builds": [_build_document(outlook, model) for outlook in found.outlooks],
     }
-
-
-def _training_document(found: "Forecast") -> dict[str, Any]:
-    schooling = found.schooling
-    assert schooling is not None
-    memory = {place: list(map(vars, figures)) for place, figures in vars(schooling.memory).items()}
-    available = schooling.available
-    room = {"host": schooling.host, "available": available, "fits": schooling.fits}
-    return vars(schooling.training) | memory | room
 
 
 def _build_document(outlook: "Outlook", model: "PlannedModel") -> dict[str, Any]:
@@ -104,7 +94,7 @@ def forecast_text(found: "Forecast", model: str, *, explain: bool) -> str:
     """
     lines = [*head_lines(found), ""]
     if found.schooling is not None:
-        return "\n".join([*lines, *_training_lines(found.schooling, found.hints)])
+        return "\n".join([*lines, *training_lines(found.schooling, found.hints)])
     if found.place is None:
         lines += [_weights_table(found), *faults(found)]
     else:
@@ -151,49 +141,6 @@ def head_lines(found: "Forecast") -> list[str]:
             f"{load.sequences} x {load.context:,} tokens, {load.cache} cache"
         )
     return lines
-
-
-def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
-    training, memory = schooling.training, schooling.memory
-    places = {"GPU": memory.gpu, "RAM": memory.cpu, "disk": memory.nvme}
-    rows = [
-        (figure.name, place, gib(figure.bytes), figure.rule)
-        for place, figures in places.items()
-        for figure in figures
-        if figure.bytes
-    ]
-    need = schooling.needed
-    lines = [
-        training_line(schooling),
-        table(("on each GPU", "in", "GiB", "rule"), rows),
-        *(
-            f"{place} of all {training.gpus} together: {gib(count)} GiB"
-            for place, count in schooling.host.items()
-            if count and training.gpus > 1
-        ),
-        "",
-    ]
-    if schooling.available is None:
-        return [*lines, f"{need / GIB:.1f} GiB on each GPU"]
-    room = schooling.available / GIB
-    if schooling.fits:
-        return [*lines, f"fits: {need / GIB:.1f} of {room:.1f} GiB on each GPU"]
-    more = (need - schooling.available) / GIB
-    lines.append(f"does not fit: {need / GIB:.1f} GiB on each GPU, {more:.1f} more than there are")
-    return [*lines, *(f"try: {hint}" for hint in hints)]
-
-
-def training_line(schooling: "Schooling") -> str:
-    """How it is trained, and on what."""
-    training, gpu = schooling.training, schooling.gpu
-    where = f"{training.gpus} GPU{'s' if training.gpus > 1 else ''}"
-    if gpu is not None:
-        count = f"{training.gpus} x " if training.gpus > 1 else ""
-        where = f"{count}{gpu.name} ({gpu.memory / GIB:.2f} GiB)"
-    return (
-        f"{training.method}, {where}, zero {training.zero}, checkpointing "
-        f"{training.checkpointing}, {training.sequences} x {training.tokens:,} tokens on each"
-    )
 
 
 def needed(outlook: "Outlook", found: "Forecast") -> int | None:
@@ -394,11 +341,6 @@ def gate(console: Console, found: "Forecast", limit: int | Literal["gpu"] | None
     verb = "more than" if missed else "no more than"
     console.note(f"{name} needs {gib(need)} GiB ({need:,} bytes){rank}, {verb} {than}")
     return MISSED if missed else 0
-
-
-def gib(count: int) -> str:
-    """Bytes as GiB, to three figures or a tenth."""
-    return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
 
 
 def excess(count: int) -> str:
