@@ -3,8 +3,9 @@
 from itertools import product
 from typing import TYPE_CHECKING
 
-from quantkit.cli.console import flush, gib
-from quantkit.cli.planned import faults, head_lines, training_line
+from quantkit.cli.console import excess, flush, gib
+from quantkit.cli.planned import faults, head_lines
+from quantkit.cli.trained import training_line
 from quantkit.cli.verdict import needed
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _trained(trained: tuple["Schooling", "Schooling"], found: "Forecast", rival:
     for name, each in zip(names, trained, strict=True):
         if each.available is not None:
             head.append(f"fits: {name}")
-            row.append("yes" if each.fits else f"{gib(each.needed - each.available)} over")
+            row.append("yes" if each.fits else f"{excess(each.needed - each.available)} over")
     return flush(head, [row])
 
 

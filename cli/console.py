@@ -16,6 +16,7 @@ PLAIN_LINE_SECONDS = 5.0
 LIVE_LINE_SECONDS = 0.1
 SOON = 2.0
 BROKEN_PIPE = 141
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,12 @@ def size(count: float) -> str:
 
 def gib(count: int) -> str:
     """Bytes as GiB, to three figures or a tenth."""
-    return f"{count / 2**30:.1f}" if count >= 10 * 2**30 else f"{count / 2**30:.2f}"
+    return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
 
 
 def excess(count: int) -> str:
     """Bytes that are missing as GiB, never as none."""
-    return gib(count) if count >= 2**30 / 100 else "under 0.01"
+    return gib(count) if count >= GIB / 100 else "under 0.01"
 
 
 def duration(seconds: float) -> str:

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.console import excess, flush, gib, size, table
+from quantkit.cli.console import GIB, excess, flush, gib, size, table
+from quantkit.cli.trained import training_lines
 from quantkit.cli.verdict import verdict
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook
     from quantkit.planning.making import Making
-    from quantkit.planning.schooling import Schooling
 
-GIB = 2**30
 BAR = 60
 
 
@@ -22,7 +21,7 @@ def forecast_text(found: "Forecast", model: str, *, explain: bool) -> str:
     """
     lines = [*head_lines(found), ""]
     if found.schooling is not None:
-        return "\n".join([*lines, *_training_lines(found.schooling, found.hints)])
+        return "\n".join([*lines, *training_lines(found.schooling, found.hints)])
     if found.place is None:
         lines += [_weights_table(found), *faults(found)]
     else:
@@ -69,49 +68,6 @@ def head_lines(found: "Forecast") -> list[str]:
             f"{load.sequences} x {load.context:,} tokens, {load.cache} cache"
         )
     return lines
-
-
-def _training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
-    training, memory = schooling.training, schooling.memory
-    places = {"GPU": memory.gpu, "RAM": memory.cpu, "disk": memory.nvme}
-    rows = [
-        (figure.name, place, gib(figure.bytes), figure.rule)
-        for place, figures in places.items()
-        for figure in figures
-        if figure.bytes
-    ]
-    need = schooling.needed
-    lines = [
-        training_line(schooling),
-        table(("on each GPU", "in", "GiB", "rule"), rows),
-        *(
-            f"{place} of all {training.gpus} together: {gib(count)} GiB"
-            for place, count in schooling.host.items()
-            if count and training.gpus > 1
-        ),
-        "",
-    ]
-    if schooling.available is None:
-        return [*lines, f"{need / GIB:.1f} GiB on each GPU"]
-    room = schooling.available / GIB
-    if schooling.fits:
-        return [*lines, f"fits: {need / GIB:.1f} of {room:.1f} GiB on each GPU"]
-    more = (need - schooling.available) / GIB
-    lines.append(f"does not fit: {need / GIB:.1f} GiB on each GPU, {more:.1f} more than there are")
-    return [*lines, *(f"try: {hint}" for hint in hints)]
-
-
-def training_line(schooling: "Schooling") -> str:
-    """How it is trained, and on what."""
-    training, gpu = schooling.training, schooling.gpu
-    where = f"{training.gpus} GPU{'s' if training.gpus > 1 else ''}"
-    if gpu is not None:
-        count = f"{training.gpus} x " if training.gpus > 1 else ""
-        where = f"{count}{gpu.name} ({gpu.memory / GIB:.2f} GiB)"
-    return (
-        f"{training.method}, {where}, zero {training.zero}, checkpointing "
-        f"{training.checkpointing}, {training.sequences} x {training.tokens:,} tokens on each"
-    )
 
 
 def _weights_table(found: "Forecast") -> str:

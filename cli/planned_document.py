@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from quantkit.cli.trained import training_document
+
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook
     from quantkit.planning.weights import PlannedModel
@@ -12,7 +14,7 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
     place, model = found.place, found.model
     trained = found.schooling.gpu if found.schooling else None
     card = place.gpu if place else trained
-    training = {"training": _training_document(found)} if found.schooling else {}
+    training = {"training": training_document(found.schooling)} if found.schooling else {}
     return training | {
         "model": model.name,
         "model_type": model.architecture.model_type,
@@ -45,15 +47,6 @@ def forecast_document(found: "Forecast") -> dict[str, Any]:
         },
         "builds": [_build_document(outlook, model) for outlook in found.outlooks],
     }
-
-
-def _training_document(found: "Forecast") -> dict[str, Any]:
-    schooling = found.schooling
-    assert schooling is not None
-    memory = {place: list(map(vars, figures)) for place, figures in vars(schooling.memory).items()}
-    available = schooling.available
-    room = {"host": schooling.host, "available": available, "fits": schooling.fits}
-    return vars(schooling.training) | memory | room
 
 
 def _build_document(outlook: "Outlook", model: "PlannedModel") -> dict[str, Any]:
