@@ -9,6 +9,19 @@ import pytest
 
 from quantkit.cli.main import run
 
+LLAMA_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+    "max_position_embeddings": 131072,
+}
+"""The config of a model of 8e9 parameters."""
+
 Outcome = tuple[int, str, str]
 
 

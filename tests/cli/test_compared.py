@@ -6,20 +6,10 @@ from pathlib import Path
 import pytest
 
 import quantkit as package
+from tests.cli.conftest import LLAMA_8B
 
 Call = Callable[..., tuple[int, str, str]]
 EMBEDDED = Path(package.__file__).parent / "model" / "embedded"
-LLAMA_8B = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "torch_dtype": "bfloat16",
-    "max_position_embeddings": 131072,
-}
 
 
 @pytest.fixture

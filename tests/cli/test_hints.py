@@ -10,19 +10,9 @@ import pytest
 
 from quantkit.cli.hints import options_of, spoken
 from quantkit.core import registry
+from tests.cli.conftest import LLAMA_8B
 
 Call = Callable[..., tuple[int, str, str]]
-LLAMA_8B = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "torch_dtype": "bfloat16",
-    "max_position_embeddings": 131072,
-}
 STEPS = 4
 PLAN = """
 --bits 5
