@@ -13,7 +13,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.gate import Gate, Undecided, parse_gate
 from quantkit.core.options import METHODS
 from quantkit.core.recipe import CalibrationSpec, GroupSize, Override, Recipe, SchemeSpec
-from quantkit.core.registry import did_you_mean, names, nearest
+from quantkit.core.registry import names, nearest
 from quantkit.core.scheme import Activation, GridName
 from quantkit.recipes.document import Document, Path
 
@@ -263,8 +263,8 @@ def _typed(document: Document, path: Path, fault: tuple[str, str]) -> tuple[str,
     words = tuple(re.split(", | or ", hint))
     if type(value) is int and all(word.isdecimal() for word in words):
         return what, option + min(words, key=lambda word: abs(int(word) - value))
-    near = did_you_mean(str(value), words)
-    return what, option + (near if near in words else words[0])
+    near = get_close_matches(str(value), words, n=1, cutoff=0.4)
+    return what, option + (near or words)[0]
 
 
 def _where(document: Document, path: Path) -> str:

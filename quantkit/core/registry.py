@@ -43,12 +43,6 @@ def load(folder: str, name: str, attribute: str) -> Any:
     return getattr(import_module(f"quantkit.{folder}.{module}"), attribute)
 
 
-def did_you_mean(name: str, known: tuple[str, ...]) -> str:
-    """The nearest known name, or all of them when none is near."""
-    near = get_close_matches(name, known, n=1, cutoff=0.4)
-    return near[0] if near else f"one of {', '.join(known)}"
-
-
 def nearest(name: str, known: tuple[str, ...]) -> str:
     """The nearest known name, however far: the value of an option in a remedy."""
     return get_close_matches(name, known, n=1, cutoff=0)[0]

@@ -1,6 +1,6 @@
 """Why an engine does not serve a build in a place, and what to ask for instead.
 
-Each remedy that names an option was tried.
+Each remedy found here that names an option was tried; those of an engine's rules are passed on.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,6 @@
 """Ways to run the command: in this process, and as the child that a user starts."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -35,6 +36,14 @@ def quantkit(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return code, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> str:
+    """The config.json of a model of 8e9 parameters."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA_8B))
+    return str(path)
 
 
 @pytest.fixture

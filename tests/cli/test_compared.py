@@ -12,14 +12,6 @@ Call = Callable[..., tuple[int, str, str]]
 EMBEDDED = Path(package.__file__).parent / "model" / "embedded"
 
 
-@pytest.fixture
-def llama(tmp_path: Path) -> str:
-    """The config.json of a model of 8e9 parameters."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA_8B))
-    return str(path)
-
-
 def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> None:
     code, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), "--gpu", "4090")
     assert code == 0

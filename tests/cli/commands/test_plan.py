@@ -20,14 +20,6 @@ Call = Callable[..., tuple[int, str, str]]
 EMBEDDED = Path(package.__file__).parent / "model" / "embedded"
 
 
-@pytest.fixture
-def llama(tmp_path: Path) -> str:
-    """The config.json of a model of 8e9 parameters."""
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA_8B))
-    return str(path)
-
-
 def test_without_a_gpu_parts_and_builds_are_told(quantkit: Call) -> None:
     code, out, _ = quantkit("plan", str(EMBEDDED))
     assert code == 0
