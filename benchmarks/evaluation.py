@@ -19,15 +19,15 @@ import numpy as np
 
 import quantkit
 from quantkit.calibration.tokens import load_tokenizer
-from quantkit.eval.bootstrap import mean_interval
-from quantkit.eval.estimate import stratified_mean
-from quantkit.eval.paired import distinguishable, paired_difference
 from quantkit.eval.reference_store import Reference, read_store, write_store
-from quantkit.eval.results import EvalResult
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice, read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
+from quantkit.results.bootstrap import mean_interval
+from quantkit.results.estimate import stratified_mean
+from quantkit.results.paired import distinguishable, paired_difference
+from quantkit.results.schema import EvalResult
 
 RECIPES = {"w8a16": {}, "gptq": {"samples": 16, "sequence_length": 512}, "rtn": {}, "nf4": {}}
 

@@ -17,9 +17,9 @@ from quantkit.checkpoint.sizes import parse_size
 from quantkit.checkpoint.source import resolve
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
-from quantkit.eval.fit import Wanted, measure, pose, schemes_of, settle
-from quantkit.eval.paired import paired_difference
-from quantkit.eval.results import EvalResult
+from quantkit.results.paired import paired_difference
+from quantkit.results.schema import EvalResult
+from quantkit.runs.fit.choose import Wanted, measure, pose, schemes_of, settle
 
 HEAD = "| budget | bytes | shipped | KL expected | KL | best uniform | its KL | less | 95 % |"
 

@@ -23,12 +23,12 @@ from time import monotonic, perf_counter, thread_time
 import torch
 from torch.nn import functional
 
+from quantkit.bench.kernel import Job, Kernel, fitting
+from quantkit.bench.linear import QuantizedLinear, choose_kernel
+from quantkit.bench.runtime import Runtime, load_runtime
+from quantkit.bench.timing import Cell, Effort, measure_cell
 from quantkit.core.errors import RefusedError
 from quantkit.core.scheme import Scheme
-from quantkit.eval.speed.kernel import Job, Kernel, fitting
-from quantkit.eval.speed.linear import QuantizedLinear, choose_kernel
-from quantkit.eval.speed.measure import Cell, Effort, measure_cell
-from quantkit.eval.speed.runtime import Runtime, load_runtime
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.open import OpenModel, open_model
 

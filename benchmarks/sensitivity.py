@@ -12,12 +12,12 @@ from itertools import pairwise
 
 from quantkit.checkpoint.source import resolve
 from quantkit.core.recipe import CalibrationSpec
-from quantkit.eval.fit import schemes_of, start_with
-from quantkit.eval.fit_problem import FileSizes, Problem, costs, probe_of, state_problem
 from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.prepare import parts_of
 from quantkit.pipeline.sensitivity import Effect, measure_effects
-from quantkit.planning.allocate import Option, allocate
+from quantkit.runs.fit.allocate import Option, allocate
+from quantkit.runs.fit.choose import schemes_of, start_with
+from quantkit.runs.fit.problem import FileSizes, Problem, costs, probe_of, state_problem
 
 Cost = Callable[[Problem, int, list[Effect]], list[float]]
 

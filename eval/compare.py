@@ -9,7 +9,7 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Progress, Report, silent
-from quantkit.eval.calibrated import screen_by_tokens
+from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.reference_store import (
     Form,
     Reference,
@@ -18,7 +18,6 @@ from quantkit.eval.reference_store import (
     store_key,
     write_store,
 )
-from quantkit.eval.results import EvalResult, Triage
 from quantkit.eval.session import (
     evaluate_models,
     evaluate_together,
@@ -30,6 +29,7 @@ from quantkit.eval.text import EvaluationText, TextChoice, read_text, vocabulary
 from quantkit.eval.triage import triage
 from quantkit.eval.walking import depth
 from quantkit.model.open import OpenModel, context_length, open_model
+from quantkit.results.schema import EvalResult, Triage
 
 SMOKE_WINDOWS = 16
 TRIAGE_WINDOWS = 4

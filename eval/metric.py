@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from quantkit.eval.estimate import Estimate, Floats, stratified_mean
 from quantkit.eval.text import ScoredDocument
+from quantkit.results.estimate import Estimate, Floats, stratified_mean
 
 Figures = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Scores:
 class Metric:
     """One metric.
 
-    measure(scores): the figures by their names in `quantkit.eval.results.EvalResult`; none where
+    measure(scores): the figures by their names in `quantkit.results.schema.EvalResult`; none where
     the scores it needs (a reference, say) are not there. A figure that is not finite means that the
     scores were not.
     """

@@ -23,12 +23,12 @@ from quantkit.checkpoint.reader import CONFIG, open_checkpoint
 from quantkit.checkpoint.shards import TensorSpec
 from quantkit.checkpoint.writer import MARKER, ArtifactWriter
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
-from quantkit.eval.results import Subject
 from quantkit.eval.scoring import ReferenceScores, Side
 from quantkit.eval.stored_forms import TopKScores, hidden_side, hidden_tensors, topk_tensors
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES
 from quantkit.model.open import OpenModel
+from quantkit.results.schema import Subject
 
 INDEX = "index.json"
 SCHEMA: Final = "quantkit.reference/1"

@@ -10,11 +10,9 @@ from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.core.manifest import environment
 from quantkit.core.progress import Report, silent
-from quantkit.eval.estimate import POWER_FACTOR
 from quantkit.eval.metric import Figures, Metric, Scores
-from quantkit.eval.planned import planned_memory
+from quantkit.eval.planned_memory import planned_memory
 from quantkit.eval.reference_store import Reference
-from quantkit.eval.results import EvalResult, Subject
 from quantkit.eval.scoring import score_tokens
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.walking import (
@@ -27,6 +25,8 @@ from quantkit.eval.walking import (
 )
 from quantkit.model.open import TOKENS_PER_BATCH
 from quantkit.pipeline.manifest import device_name
+from quantkit.results.estimate import POWER_FACTOR
+from quantkit.results.schema import EvalResult, Subject
 
 CPU = torch.device("cpu")
 UNNAMED = Subject(name="model")

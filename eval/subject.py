@@ -9,7 +9,7 @@ from quantkit.checkpoint.reader import Checkpoint
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
-from quantkit.eval.results import Subject
+from quantkit.results.schema import Subject
 
 
 def describe(source: Source, checkpoint: Checkpoint) -> Subject:

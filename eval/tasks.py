@@ -8,9 +8,9 @@ from typing import Any
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import InputError
 from quantkit.core.progress import Progress, Report, silent
-from quantkit.eval.answers import Answers, compare_answers
-from quantkit.eval.results import Task
 from quantkit.model.open import load_dense, open_model
+from quantkit.results.answers import Answers, compare_answers
+from quantkit.results.schema import Task
 
 BATCH = 8
 """Questions answered at once: fixed, as bf16 answers depend on it."""

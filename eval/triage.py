@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from quantkit.core.progress import Progress, Report, silent
-from quantkit.eval.estimate import Estimate
-from quantkit.eval.results import Share, Triage
 from quantkit.eval.scoring import score_tokens
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.walking import rows_of, side_of
 from quantkit.model.open import OpenModel, drop
 from quantkit.model.skeleton import is_linear
 from quantkit.model.walk import BlockInputs
+from quantkit.results.estimate import Estimate
+from quantkit.results.schema import Share, Triage
 
 Pair = tuple[nn.Module, nn.Module]
 """One block of the original and of the quantized model."""

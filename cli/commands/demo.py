@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.figures import sweep_table
+from quantkit.cli.render.figures import sweep_table
 
 EXAMPLES = """\b
 Examples:

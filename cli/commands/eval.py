@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.figures import evaluation_lines, triage_lines
-from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
 from quantkit.cli.options import TrustRemoteCode
-from quantkit.cli.speed import speed_lines
+from quantkit.cli.render.figures import evaluation_lines, triage_lines
+from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
+from quantkit.cli.render.speed import speed_lines
 from quantkit.core.errors import InputError
 from quantkit.core.registry import nearest
 

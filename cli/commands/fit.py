@@ -11,8 +11,8 @@ from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, 
 from quantkit.core.errors import InputError
 
 if TYPE_CHECKING:
-    from quantkit.eval.fit_result import Fit, FitPoint
-    from quantkit.eval.produce import QuantizeResult
+    from quantkit.results.fit_result import Fit, FitPoint
+    from quantkit.runs.produce import QuantizeResult
 
 EXAMPLES = """\b
 Examples:
@@ -90,7 +90,7 @@ def _number(word: str, option: str, hint: str) -> int:
 
 def fit_text(result: "QuantizeResult") -> str:
     """The frontier, what was compared and shipped, and how the shipped build measures."""
-    from quantkit.cli.figures import evaluation_lines
+    from quantkit.cli.render.figures import evaluation_lines
 
     found = result.evaluation.fit if result.evaluation else None
     lines = [frontier_table(found), "", *_verdict(found)] if found else []

@@ -16,7 +16,7 @@ from quantkit.core.registry import nearest
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast
-    from quantkit.planning.train import Training
+    from quantkit.planning.train.memory import Training
 
 EXAMPLES = """\b
 Examples:
@@ -78,10 +78,10 @@ def plan(
     """Tell what a model weighs, and whether it fits a GPU."""
     from quantkit import api
     from quantkit.checkpoint.sizes import parse_size
-    from quantkit.cli.compared import against_text
-    from quantkit.cli.planned import forecast_text
-    from quantkit.cli.planned_document import forecast_document
-    from quantkit.cli.verdict import gate
+    from quantkit.cli.render.comparison import against_text
+    from quantkit.cli.render.plan import forecast_text
+    from quantkit.cli.render.plan_document import forecast_document
+    from quantkit.cli.render.plan_verdict import gate
 
     if explain and against is not None:
         raise InputError("of two models no rules are told", hint="the same without --against")
@@ -147,8 +147,8 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
     Raises:
         InputError: a word that is not known.
     """
-    from quantkit.planning import train
-    from quantkit.planning.backward import Checkpointing
+    from quantkit.planning.train import memory as train
+    from quantkit.planning.train.backward import Checkpointing
 
     known: dict[str, tuple[str, ...]] = {
         "train": get_args(train.Method),
@@ -180,7 +180,7 @@ def split_settings(
     """Settings of the deployment or the training, and those of the recipe, by their names."""
     from dataclasses import fields
 
-    from quantkit.planning.serving import Settings
+    from quantkit.planning.serve.settings import Settings
 
     known = {*DEGREES, *TRAINED, *(field.name for field in fields(Settings))}
     served, other = {}, []

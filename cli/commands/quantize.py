@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quantkit.cli.console import Console, duration, size, table
-from quantkit.cli.figures import evaluation_lines
-from quantkit.cli.gates import BaselineOption, GateOption, conclude, gate_text
 from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
+from quantkit.cli.render.figures import evaluation_lines
+from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_text
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
-    from quantkit.eval.produce import QuantizeResult
+    from quantkit.runs.produce import QuantizeResult
 
 EXAMPLES = """\b
 Examples:

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.figures import sweep_table
-from quantkit.cli.gates import MISSED
 from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
+from quantkit.cli.render.figures import sweep_table
+from quantkit.cli.render.gates import MISSED
 from quantkit.core.errors import InputError
 
 EXAMPLES = """\b

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from quantkit.eval.bootstrap import mean_interval, quantile_intervals
 from quantkit.eval.metric import Figures, Metric, Scores
-from quantkit.eval.results import CONFIDENCES, CONTEXTS
+from quantkit.results.bootstrap import mean_interval, quantile_intervals
+from quantkit.results.schema import CONFIDENCES, CONTEXTS
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 

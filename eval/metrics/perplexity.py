@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from quantkit.eval.bootstrap import mean_interval
 from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.results.bootstrap import mean_interval
 
 
 def token_nll(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

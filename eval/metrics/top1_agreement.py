@@ -1,7 +1,7 @@
 """Top-1 agreement: how often the model's likeliest next token is the reference's."""
 
-from quantkit.eval.bootstrap import mean_interval
 from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.results.bootstrap import mean_interval
 
 
 def measure(scores: Scores) -> Figures:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from quantkit.core.errors import InputError
-from quantkit.eval.modules import error_map
 from quantkit.recipes.document import Document
 from quantkit.recipes.flags import flags_of
 from quantkit.recipes.schema import recipe_of
+from quantkit.results.error_map import error_map
 
 
 def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from quantkit.eval.report.figures import (
     unit_of,
 )
 from quantkit.eval.report.study import Build, Load, Study
-from quantkit.eval.results import EvalResult, LocalSpeed
+from quantkit.results.schema import EvalResult, LocalSpeed
 
 
 @dataclass(frozen=True)

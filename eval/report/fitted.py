@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from quantkit.eval.fit_result import Fit, FitPoint
 from quantkit.eval.report.figures import grouped, significant, unit_of
 from quantkit.eval.report.study import Build, Study
+from quantkit.results.fit_result import Fit, FitPoint
 
 POINTS = 12
 

@@ -10,8 +10,9 @@ from quantkit.core.manifest import FILE_NAME as MANIFEST
 from quantkit.eval.report.artifact import command_of, result_of
 from quantkit.eval.report.figures import visible
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.result_file import read_result, validated
-from quantkit.eval.results import (
+from quantkit.eval.subject import read_manifest
+from quantkit.results.file import read_result, validated
+from quantkit.results.schema import (
     EVAL_FILE,
     ORIGINAL,
     SWEEP_FILE,
@@ -20,7 +21,6 @@ from quantkit.eval.results import (
     SweepResult,
     SweepRun,
 )
-from quantkit.eval.subject import read_manifest
 
 
 def load_study(folders: Sequence[Path]) -> Study:

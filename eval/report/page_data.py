@@ -8,7 +8,7 @@ from quantkit.eval.report.figures import unit_of
 from quantkit.eval.report.paired import Difference
 from quantkit.eval.report.study import WEIGHT_PARTS, Build, Load, Study
 from quantkit.eval.report.verdict import task_clause
-from quantkit.eval.results import EngineSpeed, LocalSpeed
+from quantkit.results.schema import EngineSpeed, LocalSpeed
 
 SQUARE = "M-4.24,-4.24h8.48v8.48h-8.48Z"
 SHAPES = {

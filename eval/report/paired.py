@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import isfinite
 
-from quantkit.eval.paired import paired_difference
-from quantkit.eval.results import EvalResult
+from quantkit.results.paired import paired_difference
+from quantkit.results.schema import EvalResult
 
 
 @dataclass(frozen=True)

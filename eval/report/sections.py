@@ -17,7 +17,7 @@ from quantkit.eval.report.figures import (
 )
 from quantkit.eval.report.fitted import frontiers
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.results import (
+from quantkit.results.schema import (
     CONFIDENCES,
     CONTEXTS,
     Divergence,

@@ -7,7 +7,7 @@ from math import hypot
 from typing import Any, Literal
 
 from quantkit.eval.report.paired import Difference, paired_differences
-from quantkit.eval.results import Divergence, EvalResult, Protocol
+from quantkit.results.schema import Divergence, EvalResult, Protocol
 
 WEIGHT_PARTS = ("linear", "scales", "unquantized")
 USABLE_FRACTION = 0.95

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from math import inf
 
-from quantkit.eval.answers import losses
 from quantkit.eval.report.figures import error, fixed, percent, significant, unit_of
 from quantkit.eval.report.study import Build, Load, Study
-from quantkit.eval.results import FLOOR_FACTOR, EvalResult, GateOutcome
+from quantkit.results.answers import losses
+from quantkit.results.schema import FLOOR_FACTOR, EvalResult, GateOutcome
 
 SMALLER = 0.97
 

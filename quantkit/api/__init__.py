@@ -1,8 +1,8 @@
 """One function per verb: where the parts are put together."""
 
-from quantkit.api.foretelling import doctor, plan
-from quantkit.api.judging import demo, evaluate, generate, report, sweep
-from quantkit.api.making import dry_run, fit, quantize
+from quantkit.api.artifacts import dry_run, fit, quantize
+from quantkit.api.evaluation import demo, evaluate, generate, report, sweep
+from quantkit.api.planning import doctor, plan
 from quantkit.pipeline.doctor import Finding
 
 __all__ = [

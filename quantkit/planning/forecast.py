@@ -7,25 +7,25 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Recipe
-from quantkit.planning.deploy import Deployment, Load, Place, deploy
-from quantkit.planning.hardware import Gpu
-from quantkit.planning.inventory import Part
-from quantkit.planning.kv import cache_bytes, dynamic_cache
-from quantkit.planning.legal import require_legal
-from quantkit.planning.making import Making, making
-from quantkit.planning.offload import Split, split_blocks
-from quantkit.planning.remedies import place_fault, told_fault
-from quantkit.planning.schooling import Schooling, school, training_hints
-from quantkit.planning.served import as_served
-from quantkit.planning.speed import Bound, decode_bound, prefill_bound, read_bytes
-from quantkit.planning.train import Training
-from quantkit.planning.weights import (
+from quantkit.planning.model.inventory import Part
+from quantkit.planning.model.kv import cache_bytes, dynamic_cache
+from quantkit.planning.model.served import as_served
+from quantkit.planning.model.weights import (
     Build,
     PlannedModel,
     recipe_build,
     stored_build,
     weigh,
 )
+from quantkit.planning.run.estimate import Making, making
+from quantkit.planning.serve.deploy import Deployment, Load, Place, deploy
+from quantkit.planning.serve.hardware import Gpu
+from quantkit.planning.serve.legal import require_legal
+from quantkit.planning.serve.offload import Split, split_blocks
+from quantkit.planning.serve.remedies import place_fault, told_fault
+from quantkit.planning.serve.speed import Bound, decode_bound, prefill_bound, read_bytes
+from quantkit.planning.train.memory import Training
+from quantkit.planning.train.training import Schooling, school, training_hints
 
 SMALL_CHUNK, SMALL_ROWS = 2048, 256
 """vLLM's own on cards below 70 GiB."""

@@ -14,9 +14,9 @@ def main() -> None:
     """Every fitting kernel in several groups, dtypes and rows: [[dtype, name, error]]."""
     path = Path(sys.argv[1])
     sys.path.append(json.loads(path.read_text())["package"])
+    from quantkit.bench.kernel import Job, fitting
+    from quantkit.bench.linear import QuantizedLinear
     from quantkit.core.scheme import Scheme
-    from quantkit.eval.speed.kernel import Job, fitting
-    from quantkit.eval.speed.linear import QuantizedLinear
     from quantkit.grid.qtensor import QTensor
 
     torch.set_num_threads(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import quantkit
-from quantkit.eval.speed.linear import TOLERANCE
+from quantkit.bench.linear import TOLERANCE
 
 
 def test_the_product_is_that_of_the_dequantized_weight(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from transformers import CONFIG_MAPPING
 
-from quantkit.planning.config import read_architecture
-from quantkit.planning.paging import concurrency, paged_cache
+from quantkit.planning.model.config import read_architecture
+from quantkit.planning.serve.paging import concurrency, paged_cache
 
 SHAPE = {
     "vocab_size": 256,

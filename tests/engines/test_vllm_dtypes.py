@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.planning.config import DTYPES
+from quantkit.planning.model.config import DTYPES
 
 FAMILIES = ("llama", "gemma2", "gemma3", "gemma3_text", "glm4", "qwen3", "mixtral")
 CAPABILITIES = ((7, 5), (8, 0), (8, 9), (9, 0), (12, 0))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from quantkit.api import quantize
+from quantkit.bench.vllm import PYTHON, Workload, measure_vllm, serving
 from quantkit.core.errors import RefusedError
-from quantkit.eval.speed.vllm import PYTHON, Workload, measure_vllm, serving
 from quantkit.recipes.loader import build_recipe
 
 
@@ -59,7 +59,7 @@ def test_the_server_does_not_outlive_a_process_that_is_killed(tmp_path: Path) ->
     sleeper.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/id\nexec sleep 60\n")
     sleeper.chmod(0o755)
     code = (
-        "from pathlib import Path; from quantkit.eval.speed.vllm import serving; "
+        "from pathlib import Path; from quantkit.bench.vllm import serving; "
         f"serving(Path({str(tmp_path)!r}), 64, 1).__enter__()"
     )
     path = os.pathsep.join(sys.path)

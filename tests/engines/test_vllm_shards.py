@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from quantkit.core import registry
-from quantkit.planning.config import read_architecture
-from quantkit.planning.legal import degree_fault, joined, kinds_by_linear
-from quantkit.planning.parallel import Degrees
-from quantkit.planning.parameters import inventory_from_config
-from quantkit.planning.weights import (
+from quantkit.planning.model.config import read_architecture
+from quantkit.planning.model.parallel import Degrees
+from quantkit.planning.model.parameters import inventory_from_config
+from quantkit.planning.model.weights import (
     Build,
     PlannedModel,
     planned_model,
     recipe_build,
     stored_build,
 )
+from quantkit.planning.serve.legal import degree_fault, joined, kinds_by_linear
 from quantkit.recipes.loader import build_recipe
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import pytest
 
 import quantkit
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.eval.results import EvalResult
 from quantkit.model.embedded_model import FOLDER
+from quantkit.results.schema import EvalResult
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import load_tokenizer, tokenize
 from quantkit.core.errors import InputError
-from quantkit.eval.calibrated import calibration_again
+from quantkit.eval.contamination import calibration_again
 from quantkit.eval.overlap import GRAM, gram_hashes, gram_length, measure_overlap, without_overlap
 from quantkit.eval.text import EvaluationText, ScoredDocument
 from quantkit.model.embedded_model import FOLDER

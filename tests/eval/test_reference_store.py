@@ -18,10 +18,10 @@ from quantkit.eval.reference_store import (
     store_key,
     write_store,
 )
-from quantkit.eval.results import EvalResult
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice, read_text
 from quantkit.model.open import open_model
+from quantkit.results.schema import EvalResult
 
 LENGTH, WINDOWS = 64, 6
 

@@ -9,15 +9,15 @@ import pytest
 from quantkit import api
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.checkpoint.source import Source
-from quantkit.eval.baseline import regressions
-from quantkit.eval.results import EvalResult, LocalSpeed, Speed, Subject
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.subject import describe
 from quantkit.eval.text import TextChoice, read_text
-from quantkit.eval.verdict import missed
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
+from quantkit.results.baseline import regressions
+from quantkit.results.decision import missed
+from quantkit.results.schema import EvalResult, LocalSpeed, Speed, Subject
 
 RERUNS = 20
 REPEATS = 20

@@ -12,14 +12,14 @@ import torch
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import RefusedError
-from quantkit.eval.paired import distinguishable
-from quantkit.eval.results import EvalResult
 from quantkit.eval.session import evaluate_models, evaluate_together, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice, read_text
 from quantkit.eval.walking import ScoredModel
 from quantkit.eval.wikitext import detokenize
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
+from quantkit.results.paired import distinguishable
+from quantkit.results.schema import EvalResult
 
 LENGTH, WINDOWS = 48, 6
 

@@ -9,10 +9,10 @@ import pytest
 
 from quantkit import api
 from quantkit.core.errors import InputError
-from quantkit.eval.results import EvalResult
 from quantkit.eval.tasks import collect
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.recipes.loader import build_recipe
+from quantkit.results.schema import EvalResult
 
 TASK = """\
 task: sums

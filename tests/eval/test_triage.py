@@ -4,13 +4,13 @@ import pytest
 
 from quantkit import api
 from quantkit.calibration.tokens import load_tokenizer
-from quantkit.eval.results import Triage
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice, read_text
 from quantkit.eval.triage import triage
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
+from quantkit.results.schema import Triage
 
 SMALL = {"samples": 4, "sequence_length": 256, "group_size": 64}
 

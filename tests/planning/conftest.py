@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from quantkit.planning.config import read_architecture
-from quantkit.planning.parameters import inventory_from_config
-from quantkit.planning.weights import PlannedModel, planned_model
+from quantkit.planning.model.config import read_architecture
+from quantkit.planning.model.parameters import inventory_from_config
+from quantkit.planning.model.weights import PlannedModel, planned_model
 
 MODELS: dict[str, dict[str, Any]] = {
     model["name"]: model

@@ -7,13 +7,13 @@ import pytest
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Override
-from quantkit.planning.deploy import Load, Place
 from quantkit.planning.forecast import Forecast, forecast, more_ranks, schooled
-from quantkit.planning.hardware import find_gpu
-from quantkit.planning.parallel import Degrees
-from quantkit.planning.serving import settings_of
-from quantkit.planning.train import Training
-from quantkit.planning.weights import PlannedModel, stored_build
+from quantkit.planning.model.parallel import Degrees
+from quantkit.planning.model.weights import PlannedModel, stored_build
+from quantkit.planning.serve.deploy import Load, Place
+from quantkit.planning.serve.hardware import find_gpu
+from quantkit.planning.serve.settings import settings_of
+from quantkit.planning.train.memory import Training
 from quantkit.recipes.loader import load_recipe
 
 Planned = Callable[..., PlannedModel]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quantkit.eval.results import Subject, Summary, SweepResult, SweepRun
+from quantkit.results.schema import Subject, Summary, SweepResult, SweepRun
 
 Call = Callable[..., tuple[int, str, str]]
 SWEPT = SweepResult(

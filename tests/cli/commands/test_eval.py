@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from quantkit.cli.figures import evaluation_lines
-from quantkit.eval.results import (
+from quantkit.cli.render.figures import evaluation_lines
+from quantkit.results.schema import (
     Divergence,
     EvalResult,
     Perplexity,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quantkit.cli.commands.fit import frontier_table
-from quantkit.eval.fit_result import Fit, FitPoint
+from quantkit.results.fit_result import Fit, FitPoint
 
 Command = Callable[..., tuple[int, str, str]]
 QUICK = ("--samples", "4", "--bits", "4", "--group-size", "32,channel")

@@ -11,11 +11,11 @@ from quantkit.core.plan import Fate, Plan
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
-from quantkit.eval.produce import QuantizeResult
-from quantkit.eval.results import GateOutcome
 from quantkit.pipeline.measure import Cost
 from quantkit.recipes.loader import build_recipe, load_recipe
 from quantkit.recipes.schema import document_of
+from quantkit.results.schema import GateOutcome
+from quantkit.runs.produce import QuantizeResult
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quantkit.eval.results import Divergence, EvalResult, Perplexity, Protocol, Subject
+from quantkit.results.schema import Divergence, EvalResult, Perplexity, Protocol, Subject
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -10,8 +10,8 @@ import pytest
 
 from quantkit.cli.commands.sweep import grid
 from quantkit.core.errors import InputError
-from quantkit.eval.results import EVAL_FILE, SWEEP_FILE, SweepResult
 from quantkit.model.embedded_model import FOLDER
+from quantkit.results.schema import EVAL_FILE, SWEEP_FILE, SweepResult
 
 SMALL = ["--samples", "4", "--set", "calibration.sequence_length=128", "--windows", "4"]
 RECIPES = ["--recipes", "rtn,nf4", "--bits", "4,3", "--group-size", "64,96"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quantkit.eval.results import (
+from quantkit.results.schema import (
     Divergence,
     Documents,
     EngineSpeed,

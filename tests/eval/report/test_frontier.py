@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from quantkit.eval.report.frontier import SLACK, frontier
 from quantkit.eval.report.study import Build, Load, Study
-from quantkit.eval.results import Divergence, EvalResult, Perplexity, Protocol, Subject
+from quantkit.results.schema import Divergence, EvalResult, Perplexity, Protocol, Subject
 
 PROTOCOL = Protocol(name="p", text="t", tokens_sha256="0", windows=1, sequence_length=8)
 DISK = Load("disk")

@@ -5,7 +5,7 @@ import pytest
 from quantkit.eval.report.columns import columns
 from quantkit.eval.report.page_data import page_data
 from quantkit.eval.report.study import Build, Load, Study
-from quantkit.eval.results import EvalResult
+from quantkit.results.schema import EvalResult
 
 GIB = 2**30
 

@@ -1,0 +1,35 @@
+"""What a model should hold while it runs, from its config alone, beside what is measured."""
+
+from typing import Any
+
+import torch
+
+from quantkit.core.errors import QuantkitError
+from quantkit.planning.model.config import read_architecture
+from quantkit.planning.model.kv import CacheDtype, dynamic_cache, state_bytes
+from quantkit.planning.serve.activations import activation_peak
+from quantkit.results.schema import Memory
+
+TOKENS = 512
+"""Of the one sequence that is planned for: the first cell that `--speed` measures."""
+
+
+def planned_memory(config: Any, dtype: torch.dtype, weight_bytes: int | None) -> Memory:
+    """Weights, cache and activations of one pass over TOKENS tokens, in bytes; nothing unknown.
+
+    `config` is transformers', `dtype` that of the computation: plans are made in 16 bits.
+    """
+    try:
+        architecture = read_architecture(config.to_dict())
+        numbers: CacheDtype = "32-bit" if dtype.itemsize > 2 else "16-bit"
+        cache = dynamic_cache(architecture, TOKENS, dtype=numbers)
+    except QuantkitError:  # a family that plan does not know is evaluated all the same
+        return Memory()
+    wider = dtype.itemsize / 2
+    mixers = [layer.mixer for layer in architecture.layers]
+    states = sum(state_bytes(mixer, itemsize=dtype.itemsize) for mixer in mixers)
+    passing = round(wider * activation_peak(architecture, TOKENS, 1).bytes)
+    planned = None if weight_bytes is None else weight_bytes + cache.after_prefill.bytes + passing
+    token = (cache.visible.bytes - states) // TOKENS
+    longest = architecture.context
+    return Memory(planned_bytes=planned, kv_bytes_per_token=token, context_tokens=longest)

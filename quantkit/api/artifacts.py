@@ -1,0 +1,133 @@
+"""The verbs that make an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantkit.checkpoint.source import resolve
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
+from quantkit.core.progress import Report, silent
+
+if TYPE_CHECKING:
+    from quantkit.core.plan import Plan
+    from quantkit.core.recipe import CalibrationSpec, Recipe
+    from quantkit.runs.produce import QuantizeResult
+
+
+def quantize(  # noqa: PLR0913 - the public surface; each has a default that is right for most
+    model: str,
+    output: str | Path,
+    *,
+    recipe: Recipe | None = None,
+    device: str = "auto",
+    max_shard_size: int = DEFAULT_SHARD_SIZE,
+    evaluate: bool = True,
+    baseline: str | Path | None = None,
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> QuantizeResult:
+    """Calibrate, quantize, write, verify and evaluate a model; OUT appears whole or not at all.
+
+    Args:
+        model: a folder, or a hub id `org/name[@revision]`.
+        output: the folder to make; it must not exist, or be empty.
+        recipe: what to do; the default is the recipe `gptq`.
+        device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        max_shard_size: largest size of a weight file, in bytes.
+        evaluate: whether to measure perplexity and KL against the original.
+        baseline: the result of an earlier run; what got worse is among the gates that failed.
+        trust_remote_code: whether code of the model's folder may run.
+        report: is told how far the work is.
+
+    Raises:
+        QuantkitError: with exit code, reason and remedy; OUT is then untouched.
+    """
+    from quantkit.eval.compare import smoke_score
+    from quantkit.pipeline.calibrate import calibrate
+    from quantkit.pipeline.start import checked, start
+    from quantkit.results.file import read_result
+    from quantkit.results.schema import EvalResult
+    from quantkit.runs.produce import Order, produce
+
+    trust = trust_remote_code
+    check_output(Path(output))
+    old = read_result(Path(baseline), EvalResult) if baseline else None
+    wanted, device = checked(recipe, device)
+    source = resolve(model, trust_remote_code=trust)
+    check_output(Path(output), source.folder)
+    prepared = start(source.folder, wanted, device, trust_remote_code=trust)
+    spec = prepared.plan.recipe.calibration
+    calibration = calibrate(prepared.model, spec, trust_remote_code=trust)
+    order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
+    score = smoke_score(source, calibration, trust_remote_code=trust, report=report)
+    return produce(order, score if evaluate else None, old, report)
+
+
+def fit(  # noqa: PLR0913 - the public surface; each has a default that is right for most
+    model: str,
+    output: str | Path,
+    *,
+    size: int | str | None = None,
+    gpu: str | None = None,
+    context: int | None = None,
+    batch: int = 1,
+    tp: int = 1,
+    engine: str = "vllm",
+    bits: Sequence[int] = (4, 8),
+    group_sizes: Sequence[int | None] = (32, 64, 128, None),
+    calibration: CalibrationSpec | None = None,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> QuantizeResult:
+    """Choose bits part by part so that the weights fit; ship the best uniform recipe if as good.
+
+    Args:
+        model: a folder, or a hub id `org/name[@revision]`.
+        output: the folder to make; it must not exist, or be empty.
+        size: what the weight files may take together: bytes, or "5.5GB".
+        gpu: or what has to hold the weights beside all else, as in `plan`.
+        context: tokens of a sequence, as in `plan`.
+        batch: how many sequences are served at once.
+        tp: tensor-parallel ranks.
+        engine: which engine has to load the result; it decides format and legal schemes.
+        bits: widths to choose from; linears may also stay as they are.
+        group_sizes: inputs that share a scale to choose from; None is a whole channel.
+        calibration: text to quantize and to choose with; quantkit's own by default.
+        device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        trust_remote_code: whether code of the model's folder may run.
+        report: is told how far the work is.
+    """
+    from quantkit.pipeline.start import device_of
+    from quantkit.planning.serve.room import Asked
+    from quantkit.runs.fit import choose as fitting
+
+    check_output(Path(output))
+    schemes, device = fitting.schemes_of(bits, group_sizes), device_of(device)
+    asked = Asked(engine, size, gpu, context, batch, tp).checked()
+    source = resolve(model, trust_remote_code=trust_remote_code)
+    check_output(Path(output), source.folder)
+    wanted = fitting.want(source, Path(output), asked, schemes, calibration)
+    return fitting.fit(replace(wanted, device=device, trust_remote_code=trust_remote_code), report)
+
+
+def dry_run(
+    model: str,
+    *,
+    recipe: Recipe | None = None,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+) -> Plan:
+    """What `quantize` would do with each linear, without doing it (`quantize --dry-run`).
+
+    Raises:
+        QuantkitError: as `quantize` would, before any work.
+    """
+    from quantkit.pipeline.start import checked, start
+
+    wanted, device = checked(recipe, device)
+    source = resolve(model, trust_remote_code=trust_remote_code)
+    return start(source.folder, wanted, device, trust_remote_code=trust_remote_code).plan

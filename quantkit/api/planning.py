@@ -1,0 +1,101 @@
+"""The verbs that tell beforehand: of a model from config and headers, and of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from quantkit.core.progress import Report, silent
+
+if TYPE_CHECKING:
+    from quantkit.core.recipe import Recipe
+    from quantkit.pipeline.doctor import Finding
+    from quantkit.planning.forecast import Forecast
+    from quantkit.planning.train.memory import Training
+
+PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
+"""What `plan` shows of a model unless asked for something else."""
+
+
+def plan(  # noqa: PLR0913 - the public surface; each has a default that is right for most
+    model: str,
+    *,
+    gpu: str | None = None,
+    context: int | None = None,
+    batch: int | None = None,
+    engine: str | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    ep: int | None = None,
+    kv: Literal[16, 8] | None = None,
+    recipes: Sequence[Recipe] | None = None,
+    settings: Mapping[str, str] | None = None,
+    training: Training | None = None,
+) -> Forecast:
+    """What a model and its quantized builds weigh, and whether they fit a GPU; without torch.
+
+    Only config.json and the headers of the weights are read, or fetched.
+
+    Args:
+        model: a folder, a config.json, or a hub id `org/name[@revision]`.
+        gpu: a name (`4090`), `24GB@1008GB/s`, or `local`; without one only weights are told.
+        context: tokens of a sequence; by default the model's own, at most 8192.
+        batch: how many sequences are served at once; 1 by default.
+        engine: "vllm" (the default), "sglang" or "transformers".
+        tp: tensor-parallel ranks; 1 by default, as are `pp` and `ep`.
+        pp: pipeline stages.
+        ep: expert-parallel ranks.
+        kv: bits of an element of the KV cache; 16 by default.
+        recipes: what to quantize with; by default one of each size.
+        settings: of the engine, by the names of `planning.serve.settings.Settings`.
+        training: a training run to forecast instead, its tokens and sequences those given here.
+
+    Raises:
+        QuantkitError: what is asked is unknown or would go unheard, or no engine runs it.
+    """
+    from quantkit.planning.forecast import forecast, schooled
+    from quantkit.planning.model.opened import open_model
+    from quantkit.planning.model.parallel import Degrees
+    from quantkit.planning.options import require_heard
+    from quantkit.planning.serve.deploy import asked_load, named_place
+
+    degrees = {"tp": tp, "pp": pp, "ep": ep}
+    stated: dict[str, object] = {"context": context, "batch": batch, "engine": engine, "kv": kv}
+    stated |= {**degrees, "settings": settings, "recipes": recipes}
+    require_heard(stated, gpu=gpu is not None, training=training is not None)
+    place = None
+    if gpu is not None:
+        ranks = Degrees(*(1 if count is None else count for count in degrees.values()))
+        place = named_place(gpu, engine or "vllm", ranks, settings)
+    planned = open_model(model)
+    sequences, cached = 1 if batch is None else batch, 16 if kv is None else kv
+    load = asked_load(planned.architecture, context, sequences, cached)
+    if training is not None:
+        return schooled(planned, training, place.gpu if place else None, load)
+    asked = recipes is not None
+    if recipes is None and not planned.quantized:
+        from quantkit.recipes.loader import load_recipe
+
+        recipes = [load_recipe(name) for name in PLANNED_RECIPES]
+    return forecast(planned, recipes or (), place, load, asked=asked)
+
+
+def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...]:
+    """Whether this machine and this installation are fit for the work.
+
+    Args:
+        time: whether to time the machine, for the plans of runs on it: about half a minute.
+        report: is told how far the timing is.
+    """
+    from quantkit.pipeline.doctor import Finding
+    from quantkit.pipeline.doctor import doctor as examine
+    from quantkit.planning.run.timing import recall, remember
+
+    found = examine()
+    if time:
+        from quantkit.bench.throughput import measure_pace
+
+        remember(measure_pace(report))
+    pace = recall()
+    detail = pace.line() if pace else "not timed: quantkit doctor --time"
+    return (*found, Finding("pace", ok=True, detail=detail))

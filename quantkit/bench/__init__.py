@@ -1,0 +1,1 @@
+"""Speed and memory of the quantized computation, here and in an engine."""

@@ -1,0 +1,97 @@
+"""A whole model in memory whose quantized linears multiply by their codes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from quantkit.bench.kernel import Kernel
+from quantkit.bench.linear import Load, QuantizedLinear, choose_kernel
+from quantkit.core.errors import RefusedError
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.scheme import Scheme
+from quantkit.model.open import OpenModel, load_dense
+from quantkit.model.skeleton import is_linear
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from quantkit.grid.qtensor import QTensor
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A network ready to run; `kernels` counts the linears that each kernel computes."""
+
+    network: "PreTrainedModel"
+    block_prefix: str
+    dtype: torch.dtype
+    kernels: Mapping[str, int]
+
+    def blocks(self) -> list[tuple[str, nn.Module]]:
+        """The decoder blocks in order, each with its name."""
+        found = self.network.get_submodule(self.block_prefix).named_children()
+        return [(f"{self.block_prefix}.{name}", block) for name, block in found]
+
+    @property
+    def kernel(self) -> str:
+        """The kernels' names, the one of most linears first."""
+        return ", ".join(sorted(self.kernels, key=lambda name: -self.kernels[name]))
+
+
+def load_runtime(model: OpenModel, load: Load = Load(), report: Report = silent) -> Runtime:  # noqa: B008 - frozen
+    """The model with kernels in place of its quantized linears; a plain model as torch runs it.
+
+    The kernel is chosen once for each scheme and shape. No dequantized weight is ever kept.
+
+    Raises:
+        RefusedError: a linear is quantized in a way that no kernel here multiplies.
+    """
+    name = str(model.dtype).removeprefix("torch.")
+    network, prefix = model.skeleton.model, model.skeleton.prefix
+    if model.format is None:
+        linears = sum(is_linear(module) for module in network.modules())
+        load_dense(model)
+        network.tie_weights()  # parameters come one by one: a shared one would be held twice
+        return Runtime(network, prefix, model.dtype, {f"torch linear {name}": linears})
+    chosen: dict[tuple[Scheme, torch.Size], Kernel] = {}
+    counts: dict[str, int] = {}
+    modules = list(network.named_modules())
+    for done, (path, module) in enumerate(modules):
+        if is_linear(module) and model.scheme(path) is not None:
+            qtensor = _on_device(model, path)
+            key = (qtensor.scheme, qtensor.codes.shape)
+            if key not in chosen:
+                chosen[key] = _choose(path, qtensor, model.dtype, load)
+            has_bias = module.bias is not None
+            bias = model.parameter(f"{path}.bias") if has_bias else None
+            linear = QuantizedLinear(chosen[key], qtensor, model.dtype, bias)
+            network.set_submodule(path, linear)
+            counts[chosen[key].name] = counts.get(chosen[key].name, 0) + 1
+        elif any(True for _ in module.parameters(recurse=False)):
+            model.load(path, module)
+        report(Progress("load", done + 1, len(modules), path))
+    network.tie_weights()
+    return Runtime(network, prefix, model.dtype, counts)
+
+
+def _choose(path: str, qtensor: "QTensor", dtype: torch.dtype, load: Load) -> Kernel:
+    try:
+        return choose_kernel(qtensor, dtype, load)
+    except RefusedError as refusal:
+        raise RefusedError(
+            f"`{path}`: {refusal.what}", why=refusal.why, hint=refusal.hint
+        ) from refusal
+
+
+def _on_device(model: OpenModel, path: str) -> "QTensor":
+    qtensor = model.qtensor(path)
+    zeros = None if qtensor.zeros is None else qtensor.zeros.to(model.device)
+    return replace(
+        qtensor,
+        codes=qtensor.codes.to(model.device),
+        scales=qtensor.scales.to(model.device),
+        zeros=zeros,
+    )

@@ -1,0 +1,53 @@
+"""Speed and memory of one artifact, here and in an engine."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quantkit.bench.local import LocalResult, measure_local
+from quantkit.core.progress import Report, silent
+from quantkit.eval.reference_store import is_store
+from quantkit.results.schema import Memory, Speed
+
+
+@dataclass(frozen=True)
+class SpeedResult:
+    """What `eval.json` holds of speed and memory; `notes` say what is slow or is missing."""
+
+    speed: Speed
+    memory: Memory = field(default_factory=Memory)
+    notes: tuple[str, ...] = ()
+
+
+def measure_speed(
+    artifact: Path,
+    reference: Path | None = None,
+    *,
+    local: bool = True,
+    engine: bool = False,
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    report: Report = silent,
+) -> SpeedResult:
+    """The artifact timed in this process (`local`), in vLLM (`engine`), or both.
+
+    A reference without weights (a stored one) gives no ratios, and a note.
+
+    Raises:
+        RefusedError: `engine`, and vLLM is not there or does not serve the artifact.
+    """
+    notes: list[str] = []
+    if reference is not None and is_store(reference):
+        notes.append(f"no speed ratio: `{reference.name}` is no model that could be run")
+        reference = None
+    here = LocalResult()
+    if local:
+        here = measure_local(
+            artifact, reference, device=device, trust_remote_code=trust_remote_code, report=report
+        )
+    served = []
+    if engine:
+        from quantkit.bench.vllm import measure_vllm
+
+        served = measure_vllm(artifact, report=report, trust_remote_code=trust_remote_code)
+    speed = Speed(local=list(here.cells), engine=served)
+    return SpeedResult(speed, here.memory, (*notes, *here.notes))

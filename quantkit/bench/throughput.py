@@ -1,0 +1,147 @@
+"""How fast this machine is at what quantizing takes: a few seconds of it, on random numbers."""
+
+from collections.abc import Callable
+from time import perf_counter
+
+import torch
+from scipy.optimize import nnls
+from transformers import LlamaConfig, LlamaModel
+
+from quantkit.bench.memory import resident_bytes
+from quantkit.core import registry
+from quantkit.core.errors import ResourceError
+from quantkit.core.method import Method
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.recipe import CalibrationSpec
+from quantkit.core.scheme import Scheme
+from quantkit.model.embedded_model import FOLDER
+from quantkit.pipeline.calibrate import calibrate
+from quantkit.pipeline.memory import give_back
+from quantkit.pipeline.start import start
+from quantkit.planning.run.timing import Pace, Solving, machine_key
+from quantkit.recipes.loader import build_recipe
+from quantkit.stats.hessian import CHUNK, InputCollector
+from quantkit.stats.inputs import InputStats
+
+SHAPES = ((512, 512), (64, 2048), (2048, 2048))
+"""Outputs and inputs of the linears that are solved: what grows with which of them comes apart."""
+WIDTH = 1024
+"""Of the block whose forward is timed."""
+TIMES = 2
+"""Of which the fastest counts: whatever else runs on a machine only adds."""
+SCHEMES = (
+    Scheme("int", 4, 64),
+    Scheme("nf4", 4, 64),
+    Scheme("int", 8, None, activation="int8-token"),
+)
+"""Each method is timed with the first that it can make."""
+DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32}
+
+
+def measure_pace(report: Report = silent) -> Pace:
+    """The pace of this machine's CPU with as many threads as torch uses.
+
+    Raises:
+        ResourceError: the system does not tell how much memory a process holds.
+    """
+    small = start(FOLDER, build_recipe("rtn"))  # then all that a run imports is there
+    calibrate(small.model, CalibrationSpec(samples=4, sequence_length=64))
+    run_kernels()
+    give_back()
+    base = resident_bytes()
+    if base is None:
+        raise ResourceError("this system does not tell what a process holds", hint="Linux")
+    methods = [registry.load("methods", name, "METHOD") for name in registry.names("methods")]
+    generator = torch.Generator().manual_seed(0)
+    inputs = {width: _inputs(width, generator) for _, width in SHAPES}
+    solving = {}
+    for done, method in enumerate(methods, 1):
+        report(Progress("timing", done, len(methods), method.name))
+        solving[method.name] = _solving(method, inputs, generator)
+    widest = max(inputs)
+    return Pace(
+        machine=machine_key(),
+        forward={name: _forward(dtype) for name, dtype in DTYPES.items()},
+        hessian=_hessian(inputs[widest]),
+        solving=solving,
+        base_rss_bytes=base,
+    )
+
+
+@torch.no_grad()
+def run_kernels() -> None:
+    """Run what a run will run, once and small: then all that libraries load for it is counted."""
+    for dtype in DTYPES.values():
+        x = torch.eye(256, dtype=dtype)
+        torch.nn.functional.linear(x, x)
+        heads = x.view(1, 4, 64, 256)
+        torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+    square = torch.eye(256)
+    torch.linalg.cholesky_ex(square)
+    torch.linalg.solve_triangular(square, square, upper=False)
+
+
+def _inputs(width: int, generator: torch.Generator) -> torch.Tensor:
+    """Activations (1, CHUNK, width) whose channels depend on each other."""
+    mixing = torch.randn(width, width, generator=generator) / width**0.5
+    states: torch.Tensor = torch.randn(1, CHUNK, width, generator=generator) @ mixing
+    return states
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    """Seconds."""
+    found = []
+    for _ in range(TIMES):
+        started = perf_counter()
+        work()
+        found.append(perf_counter() - started)
+    return min(found)
+
+
+@torch.no_grad()
+def _forward(dtype: torch.dtype) -> float:
+    """Seconds of a product of activations and weights, with all else that a block computes."""
+    config = LlamaConfig(
+        hidden_size=WIDTH,
+        intermediate_size=3 * WIDTH,
+        num_attention_heads=WIDTH // 64,
+        num_hidden_layers=1,
+        vocab_size=1,
+    )
+    block = LlamaModel(config).to(dtype)
+    weights = sum(m.weight.numel() for m in block.modules() if isinstance(m, torch.nn.Linear))
+    states = torch.ones(4, CHUNK // 4, WIDTH, dtype=dtype)
+    return _fastest(lambda: block(inputs_embeds=states, use_cache=False)) / (CHUNK * weights)
+
+
+def _hessian(inputs: torch.Tensor) -> float:
+    """Seconds of a product of a Hessian, of which one half is computed."""
+    tokens, width = inputs.shape[1:]
+    return _fastest(lambda: InputCollector().add(inputs)) / (tokens * width**2 / 2)
+
+
+def _statistics(inputs: torch.Tensor) -> InputStats:
+    collector = InputCollector()
+    collector.add(inputs)
+    return collector.finish()
+
+
+def _solving(
+    method: Method, inputs: dict[int, torch.Tensor], generator: torch.Generator
+) -> Solving:
+    """What a method takes of a weight, by least squares of relative errors."""
+    scheme = next(s for s in SCHEMES if (s.grid, s.bits) in method.grids)
+    options, rows = method.options(), []
+    for outputs, width in SHAPES:
+        stats = _statistics(inputs[width])
+        weight = torch.randn(outputs, width, generator=generator) / width**0.5
+
+        def work(weight: torch.Tensor = weight, stats: InputStats = stats) -> None:
+            if method.rescale is not None:
+                method.rescale([weight], stats, scheme, options)
+            method.quantize([weight], stats, scheme, torch.bfloat16, options)
+
+        seconds = _fastest(work)
+        rows.append([count / seconds for count in (outputs * width, outputs * width**2, width**3)])
+    weights, crossed, cubed = map(float, nnls(rows, [1.0] * len(rows))[0])
+    return Solving(weights=weights, crossed=crossed, cubed=cubed)

@@ -1,0 +1,147 @@
+"""A model as planning sees it, from a folder, a config.json, or the hub: without its weights."""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from quantkit.checkpoint.files import read_json
+from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
+from quantkit.checkpoint.source import hub_id, local_path
+from quantkit.core.errors import InputError
+from quantkit.planning.model.architecture import Architecture
+from quantkit.planning.model.blockwise import block_fp8
+from quantkit.planning.model.config import is_identifier, read_architecture, stated_dtype
+from quantkit.planning.model.families import find
+from quantkit.planning.model.headers import inventory_from_headers
+from quantkit.planning.model.inventory import Inventory
+from quantkit.planning.model.original import original_of, quantization_block
+from quantkit.planning.model.parameters import inventory_from_config
+from quantkit.planning.model.served import own_dtype
+from quantkit.planning.model.weights import PlannedModel, planned_model
+
+
+def open_model(model: str) -> PlannedModel:
+    """The model that `model` names: a folder, a config.json, or a hub id `org/name[@revision]`.
+
+    Raises:
+        InputError: none of these, or its config is not what it should be.
+        RefusedError: a family whose memory is not known.
+        HubError: gated, not found or offline.
+    """
+    path = local_path(model)
+    with _no_collection():
+        if path and path.is_dir() and ((path / SINGLE).exists() or (path / INDEX).exists()):
+            opened = open_checkpoint(path)
+            return _planned(path.resolve().name, opened.config, opened.names)
+        if path:
+            config = read_json(path / CONFIG if path.is_dir() else path)
+            if not isinstance(config, dict):
+                raise InputError(f"`{path}` is not a JSON object", hint="a model's config.json")
+            return _planned((path if path.is_dir() else path.resolve().parent).name, config, {})
+        repo, revision = hub_id(model)
+        from quantkit.checkpoint.remote import remote_headers
+
+        remote = remote_headers(repo, revision)
+        return _planned(repo, remote.config, remote.names)
+
+
+def _planned(
+    name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
+) -> PlannedModel:
+    architecture = read_architecture(config)
+    quantized = _quantized(config)
+    inventory = (
+        _checked(inventory_from_headers(tensors, architecture))
+        if tensors
+        else _from_config(name, config, architecture, quantized)
+    )
+    notes = []
+    if find(architecture.model_type) is None:
+        exact = "; bytes are those of its files" if tensors else ", and so are its bytes"
+        notes.append(f"{architecture.model_type} is not known: taken to be built as a Llama{exact}")
+    if not tensors and (extra := config.get("num_nextn_predict_layers")):
+        notes.append(
+            f"not counted: {extra!r:.9} extra prediction layer(s), for speculative decoding"
+        )
+    if stated_dtype(config) is None:
+        architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
+        if not tensors:
+            notes.append("config.json names no dtype: the files are taken to be in float32")
+    original = original_of(name, config, architecture, quantized) if quantized else None
+    if quantized and original is None:
+        notes.append(f"engines' rules for {quantized} as it is stored here are not known to plan")
+    model = planned_model(name, inventory, architecture, quantized)
+    return replace(model, original=original, notes=(*model.notes, *notes))
+
+
+def _from_config(
+    name: str, config: Mapping[str, Any], architecture: Architecture, quantized: str | None
+) -> Inventory:
+    """The tensors that a config alone tells of.
+
+    Raises:
+        InputError: it is quantized, in a form whose tensors cannot be told from it.
+    """
+    inventory = inventory_from_config(config, architecture)
+    if quantized is None:
+        return inventory
+    found = block_fp8(quantization_block(config) or {}, inventory, architecture)
+    if found is None:
+        raise InputError(
+            f"`{name}` is quantized as {quantized}, and only its config is here",
+            why="how large its tensors are, their headers tell",
+            hint="the folder with its safetensors files, or its hub id; the same config without "
+            "its quantization_config is planned as 16 bits",
+        )
+    return found
+
+
+def _quantized(config: Mapping[str, Any]) -> str | None:
+    """The format that a config's block names, None where there is no block.
+
+    Raises:
+        InputError: it names none.
+    """
+    block = quantization_block(config)
+    if block is None:
+        return None
+    method = block.get("quant_method")
+    if method is None and (block.get("load_in_8bit") or block.get("load_in_4bit")):
+        return "bitsandbytes"  # files from before it had a name; transformers reads them so
+    if not is_identifier(method):
+        said = "missing" if method is None else f"{method!r:.60}"
+        raise InputError(
+            f"config.json: quant_method is {said}", hint="gptq, awq, bitsandbytes, ..."
+        )
+    return str(method)
+
+
+def _checked(inventory: Inventory) -> Inventory:
+    """The inventory, where a scale of a whole vocabulary is not split by its rows: it has none.
+
+    Raises:
+        InputError: a weight has no rows or no columns.
+    """
+    tensors = []
+    for tensor in inventory.tensors:
+        weight = tensor.linear is not None or tensor.part == "embedding"
+        if 0 in tensor.shape and (weight or tensor.split == "vocabulary"):
+            raise InputError(f"`{tensor.name[:200]}` is empty", why=f"its shape is {tensor.shape}")
+        alone = tensor.split == "vocabulary" and not tensor.shape
+        tensors.append(tensor._replace(split="replicated") if alone else tensor)
+    return Inventory(tuple(tensors), inventory.origin, inventory.uncounted)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without garbage collection: it would look through 100,000 tensors again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

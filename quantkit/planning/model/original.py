@@ -1,0 +1,53 @@
+"""What an engine's rules ask of a quantized checkpoint: linears and schemes, not packed tensors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quantkit.core import registry
+from quantkit.core.errors import QuantkitError
+from quantkit.core.format import Format
+from quantkit.core.scheme import Scheme
+from quantkit.planning.model.architecture import Architecture
+from quantkit.planning.model.parameters import inventory_from_config
+from quantkit.planning.model.weights import Build, PlannedModel, planned_model
+
+
+def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The block that says how a checkpoint is quantized; None where there is none.
+
+    The config's own, else its `text_config`'s: transformers 5.23 and vLLM 0.33 source.
+    """
+    for part in (config, config.get("text_config")):
+        block = part.get("quantization_config") if isinstance(part, Mapping) else None
+        if isinstance(block, Mapping):
+            return block
+    return None
+
+
+def original_of(
+    name: str, config: Mapping[str, Any], architecture: Architecture, method: str
+) -> tuple[PlannedModel, Build] | None:
+    """The model that a checkpoint was quantized from, and the build that it is of it.
+
+    None where no format here reads the `quant_method` or what its block says.
+    """
+    block = {**(quantization_block(config) or {}), "quant_method": method}
+    found = next((f for f in _formats() if f.matches(block)), None)
+    if found is None:
+        return None
+    inventory = inventory_from_config(config, architecture)
+    model = planned_model(name, inventory, architecture)
+    schemes: dict[str, Scheme] = {}
+    try:
+        for linear in (kind.linears[0].linear for kind in model.kinds if kind.linears):
+            assert linear is not None
+            scheme = found.parse(block, linear)
+            if scheme is not None:
+                schemes[linear] = scheme
+    except QuantkitError:
+        return None
+    return model, Build(method, format=found, schemes=schemes)
+
+
+def _formats() -> list[Format]:
+    return [registry.load("formats", name, "FORMAT") for name in registry.names("formats")]

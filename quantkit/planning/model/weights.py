@@ -1,0 +1,186 @@
+"""What the weights of a build take, by part: the model as it is, or as a recipe would leave it."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.core import registry
+from quantkit.core.engine import Engine
+from quantkit.core.errors import RefusedError
+from quantkit.core.format import STORED, Format, LinearFacts
+from quantkit.core.options import METHODS
+from quantkit.core.plan import Plan, make_plan
+from quantkit.core.recipe import Recipe
+from quantkit.core.rules import rules_of
+from quantkit.core.scheme import Scheme
+from quantkit.planning.model.architecture import Architecture
+from quantkit.planning.model.inventory import Inventory, Part
+from quantkit.planning.model.parallel import (
+    Degrees,
+    Kind,
+    Stage,
+    facts_of,
+    kinds_of,
+    rank_count,
+    rank_elements,
+    rank_facts,
+)
+from quantkit.recipes.options import checked_options
+
+ONE = Degrees()
+MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
+"""Dtypes of models as config files write them, by their names in safetensors."""
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """A model as planning sees it; `quantized` names its format where it is quantized already.
+
+    `original`: where it is quantized in a format that is known here, the model it was made of,
+    from its config, and the build that its files are of it; engines' rules are about these.
+    `notes`: what people have to know of its figures. `served`: what an engine makes of its dtype,
+    where the tensors are as that holds them.
+    """
+
+    name: str
+    architecture: Architecture
+    inventory: Inventory
+    kinds: tuple[Kind, ...]
+    quantized: str | None = None
+    original: "tuple[PlannedModel, Build] | None" = None
+    notes: tuple[str, ...] = ()
+    served: str = ""
+
+
+@dataclass(frozen=True)
+class Build:
+    """What could be deployed: the model as it is (no format), or quantized by a recipe.
+
+    `schemes` maps linears to what they become; where `uniform`, those of a kind all become what its
+    first becomes, and only that one is listed.
+    """
+
+    name: str
+    recipe: Recipe | None = None
+    format: Format | None = None
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+    uniform: bool = True
+
+    def schemes_of(self, kind: Kind) -> Mapping[Scheme | None, int]:
+        """How many tensors of a kind have each scheme; None is as it is."""
+        if not kind.linears or self.format is None:
+            return {None: kind.count}
+        if self.uniform:
+            return {self.schemes.get(kind.linears[0].linear or ""): kind.count}
+        return Counter(self.schemes.get(tensor.linear or "") for tensor in kind.linears)
+
+
+def planned_model(
+    name: str, inventory: Inventory, architecture: Architecture, quantized: str | None = None
+) -> PlannedModel:
+    """The model with its tensors sorted into kinds."""
+    kinds = kinds_of(inventory, architecture)
+    notes = tuple(
+        f"not counted: what {field} describes, as a config tells no size of it; headers of files do"
+        for field in inventory.uncounted
+    )
+    return PlannedModel(name, architecture, inventory, kinds, quantized, notes=notes)
+
+
+def stored_build(model: PlannedModel) -> Build:
+    """The model as its files hold it."""
+    label = model.quantized or model.architecture.dtype.lower()
+    return Build(label)
+
+
+def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
+    """What `recipe` would make of the model's linears, by the rules that `quantize` goes by.
+
+    Raises:
+        InputError: an override matches nothing.
+        RefusedError: format or a target engine of the recipe cannot hold it.
+    """
+    if model.quantized:
+        raise RefusedError(
+            f"`{model.name}` is quantized already",
+            why=f"its config.json has a quantization_config of {model.quantized}",
+            hint="the original model, in bf16, fp16 or fp32",
+        )
+    uniform = not recipe.overrides
+    linears = [
+        # where all become the same, so do fused ones, and one of each kind stands for all
+        facts_of(t._replace(fused=()) if uniform else t, transposed=kind.transposed)
+        for kind in model.kinds
+        for t in (kind.linears[:1] if uniform else kind.linears)
+    ]
+    output, plan = recipe_plan(recipe, linears)
+    scheme = next(iter(plan.schemes.values()), None)
+    label = f"{scheme.label()} ({recipe.name})" if scheme else recipe.name
+    return Build(label, recipe, output, plan.schemes, uniform)
+
+
+def recipe_plan(recipe: Recipe, linears: Sequence[LinearFacts]) -> tuple[Format, Plan]:
+    """The format of a recipe, and what becomes of `linears` by the rules `quantize` goes by.
+
+    Raises:
+        InputError: an override matches nothing, or the method has no such option.
+        RefusedError: method, format or a target engine of the recipe cannot hold it.
+    """
+    output: Format = registry.load("formats", recipe.format, "FORMAT")
+    engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
+    method = METHODS.get(registry.find("methods", recipe.method))
+    if method is not None:
+        checked_options(method, recipe)
+    return output, make_plan(recipe, linears, rules_of(method, output, engines))
+
+
+def weigh(
+    model: PlannedModel,
+    build: Build,
+    degrees: Degrees = ONE,
+    stage: Stage | None = None,
+    *,
+    padded: bool = False,
+) -> dict[Part, int]:
+    """Bytes of a rank's weights by part; of all of them where the degrees are 1.
+
+    `padded`: whether the vocabulary is, as vLLM and SGLang do it.
+    """
+    parts: dict[Part, int] = {}
+    tied = model.architecture.tied
+    for kind in model.kinds:
+        if stage is None or stage.holds(kind.tensor, tied=tied):
+            size = kind_bytes(build, kind, degrees, padded=padded)
+            parts[kind.tensor.part] = parts.get(kind.tensor.part, 0) + size
+    return parts
+
+
+def weights_rule(model: PlannedModel, build: Build, whose: str) -> str:
+    """The rule by which bytes of weights are counted, as a sentence; `whose` they are."""
+    how = [f"sum over {whose} tensors, {model.inventory.origin}"]
+    if build.format is not None:
+        how.append(f"linears as {build.format.name} stores {build.name}")
+    return "; ".join([*how, model.served] if model.served else how)
+
+
+def kind_bytes(build: Build, kind: Kind, degrees: Degrees = ONE, *, padded: bool = False) -> int:
+    """Bytes that a rank holds of all tensors of a kind."""
+    total, share = 0, rank_count(kind, degrees)
+    for scheme, count in build.schemes_of(kind).items():
+        if scheme is None:
+            elements = rank_elements(kind, degrees, padded=padded)
+            one = elements * DTYPE_BYTES[kind.tensor.dtype]
+        else:
+            one = quantized_bytes(build, kind, scheme, degrees)
+        total += one * count * share // kind.count
+    return total
+
+
+def quantized_bytes(build: Build, kind: Kind, scheme: Scheme, degrees: Degrees = ONE) -> int:
+    """Bytes of a rank's slice of a linear in the format of a build."""
+    assert build.format is not None
+    dtype = MODEL_DTYPES.get(kind.tensor.dtype, "bfloat16")
+    layout = build.format.layout(scheme, rank_facts(kind, degrees), dtype)
+    return sum(DTYPE_BYTES[stored] * math.prod(shape) for stored, shape in layout.values())

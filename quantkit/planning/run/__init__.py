@@ -1,0 +1,1 @@
+"""What making an artifact takes: files, memory and time."""

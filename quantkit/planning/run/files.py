@@ -1,0 +1,317 @@
+"""What a quantize run makes and takes: bytes of its files, disk, and memory at its worst moment.
+
+Files are laid out as the writer lays them out, headers included. Memory is counted along the way of
+`pipeline.blockloop`: two blocks (the next one is read meanwhile), the codes of the last one, what
+all paused windows keep alive, the statistics of a group and what its method needs. All of it is
+above what Python with torch holds by itself, which only the machine can tell.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
+from quantkit.core import registry
+from quantkit.core.errors import RefusedError
+from quantkit.core.format import Format, LinearFacts
+from quantkit.core.recipe import Recipe
+from quantkit.core.scheme import Scheme
+from quantkit.planning.figure import Figure
+from quantkit.planning.model.inventory import Inventory, PlannedTensor
+from quantkit.planning.model.parallel import facts_of
+from quantkit.planning.model.weights import MODEL_DTYPES, PlannedModel, recipe_plan
+from quantkit.planning.run.timing import Work
+from quantkit.planning.run.workspace import Task, statistics_bytes, workspace_bytes
+
+BATCH = 2048
+"""Tokens that go through a block at once (`model.open.TOKENS_PER_BATCH`)."""
+
+Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
+"""Tensor name of each weight that is replaced -> its linear, and what it becomes."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a model is to be quantized, as far as memory goes.
+
+    `windows` of `length` calibration tokens, 0 where no input is looked at. `dtype` is the model's
+    own as safetensors names it.
+    """
+
+    method: str
+    output: Format
+    hidden: int
+    dtype: str
+    windows: int
+    length: int
+    max_shard_size: int
+    device: str = "cpu"
+
+    @property
+    def tokens(self) -> int:
+        """Calibration tokens."""
+        return self.windows * self.length
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number in the computation: a CPU widens fp16 to fp32."""
+        wide = self.dtype == "F32" or (self.dtype == "F16" and self.device == "cpu")
+        return 4 if wide else 2
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The weight files, and the stages of the run with the bytes that each takes in memory.
+
+    Stages are above the memory that Python with torch takes; on a GPU they are its own memory,
+    beside the CUDA context, which has never been measured. `work` is what time goes by, and `dtype`
+    the one of the computation.
+    """
+
+    shards: tuple[Shard, ...]
+    stages: tuple[Figure, ...]
+    work: Work
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Size of all weight files, exactly."""
+        return sum(shard.nbytes for shard in self.shards)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Free disk that the writer asks for: a twentieth more, for all that is no weight."""
+        return self.bytes * 21 // 20
+
+    @property
+    def peak(self) -> Figure:
+        """The stage that takes most memory."""
+        return max(self.stages, key=lambda stage: stage.bytes)
+
+
+def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
+    """Files and memory of quantizing the model in `inventory`."""
+    shards = artifact_shards(inventory, quantized, run)
+    layers: dict[int, list[PlannedTensor]] = {}
+    for tensor in inventory.tensors:
+        if tensor.layer is not None and tensor.part != "other":
+            layers.setdefault(tensor.layer, []).append(tensor)
+    stages = [_embedding(inventory, run), _copying(inventory, quantized)]
+    work, held, seen = Work(), 0, set()
+    for index, tensors in sorted(layers.items()):
+        groups = _groups(tensors, quantized)
+        work = sum((_work(group, quantized, run) for group in groups), work)
+        own = (_shapes(tensors), _shapes(layers.get(index + 1, ())), held)
+        if own in seen:
+            continue
+        seen.add(own)
+        coming = _computed(layers.get(index + 1, ()), run)
+        stages.append(_tracing(tensors))
+        stages += _block(tensors, coming + held, quantized, run)
+        held = sum(_codes_bytes(*quantized[t.name]) for t in tensors if t.name in quantized)
+    return RunPlan(shards, tuple(stages), work, "F32" if run.itemsize == 4 else "BF16")
+
+
+def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> RunPlan:
+    """The plan of `quantize` with `recipe` on a CPU, from what planning knows of a model.
+
+    Raises:
+        InputError, RefusedError: as `quantize`, as far as headers tell.
+    """
+    if any(tensor.part == "experts" for tensor in model.inventory.tensors):
+        raise RefusedError(
+            f"`{model.name}` cannot be quantized yet",
+            why="transformers merges its experts while it loads them",
+            hint="a dense model",
+        )
+    shape, spec = model.architecture, recipe.calibration
+    run = Run(
+        method=recipe.method,
+        output=registry.load("formats", recipe.format, "FORMAT"),
+        hidden=shape.hidden,
+        dtype=_own_dtype(model),
+        windows=spec.samples,
+        length=min(spec.sequence_length, shape.context or spec.sequence_length),
+        max_shard_size=max_shard_size,
+    )
+    transposed = any(kind.transposed for kind in model.kinds)
+    quantized = planned_linears(model.inventory, recipe, transposed=transposed)
+    return plan_run(model.inventory, quantized, run)
+
+
+def _own_dtype(model: PlannedModel) -> str:
+    """The dtype of the embedding, which no format quantizes: what `quantize` takes for the model's.
+
+    Raises:
+        RefusedError: there is no embedding, or it is of a dtype that is not computed in.
+    """
+    dtype = next((t.dtype for t in model.inventory.tensors if t.part == "embedding"), None)
+    if dtype not in MODEL_DTYPES:
+        what = "has no embedding that planning knows" if dtype is None else f"is stored in {dtype}"
+        raise RefusedError(
+            f"`{model.name}` {what}",
+            why="what is computed in is the embedding's dtype",
+            hint="a model in bf16, fp16 or fp32",
+        )
+    return dtype
+
+
+def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Quantized:
+    """What `recipe` makes of the linears of the blocks, by the rules that `quantize` goes by.
+
+    `transposed`: weights are stored (inputs, outputs), as GPT-2's are.
+
+    Raises:
+        InputError: an override matches nothing.
+        RefusedError: format or a target engine of the recipe cannot hold it.
+    """
+    named = {
+        t.linear: t
+        for t in inventory.tensors
+        if t.linear and t.layer is not None and t.part in ("attention", "mlp", "experts")
+    }
+    linears = {name: facts_of(t, transposed=transposed) for name, t in named.items()}
+    _, plan = recipe_plan(recipe, list(linears.values()))
+    return {named[name].name: (linears[name], scheme) for name, scheme in plan.schemes.items()}
+
+
+def artifact_shards(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[Shard, ...]:
+    """The weight files that `pipeline.write` and the writer would make, headers included."""
+    dtype = MODEL_DTYPES[run.dtype]
+    new = {
+        name: run.output.layout(scheme, linear, dtype)
+        for name, (linear, scheme) in quantized.items()
+    }
+    source = {tensor.name: (tensor.dtype, tensor.shape) for tensor in inventory.tensors}
+    return plan_shards(artifact_specs(source, new), run.max_shard_size)
+
+
+def _shapes(tensors: Iterable[PlannedTensor]) -> tuple[object, ...]:
+    return tuple((t.part, t.split, t.shape, t.dtype) for t in tensors)
+
+
+def _elements(tensor: PlannedTensor) -> int:
+    return math.prod(tensor.shape)
+
+
+def _computed(tensors: Iterable[PlannedTensor], run: Run) -> int:
+    """Bytes of the tensors in the dtype of the computation."""
+    return sum(map(_elements, tensors)) * run.itemsize
+
+
+def _codes_bytes(linear: LinearFacts, scheme: Scheme) -> int:
+    """Bytes of a QTensor: a byte a code, and its scales and zeros."""
+    weights = linear.out_features * linear.in_features
+    if scheme.grid == "nf4":
+        return weights + 4 * -(-weights // (scheme.group_size or weights))
+    groups = linear.out_features * scheme.groups(linear.in_features)
+    stored = 4 if scheme.activation else 2
+    return weights + groups * (stored if scheme.symmetric else stored + 1)
+
+
+def _embedding(inventory: Inventory, run: Run) -> Figure:
+    """The embeddings, and the hidden states that they give."""
+    entered = run.tokens * run.hidden * run.itemsize
+    parts = [t for t in inventory.tensors if t.part == "embedding"] if run.tokens else []
+    stored = 2 * sum(map(_elements, parts)) if run.dtype == "F16" and run.itemsize == 4 else 0
+    rule = f"embeddings in memory + {run.tokens:,} tokens x {run.hidden} x {run.itemsize} B"
+    return Figure("embedding", _computed(parts, run) + stored + entered, rule)
+
+
+def _copying(inventory: Inventory, quantized: Quantized) -> Figure:
+    """What is not quantized goes from file to file, one tensor at a time."""
+    copied = [t for t in inventory.tensors if t.name not in quantized]
+    if not copied:
+        return Figure("copying", 0, "every tensor is quantized")
+    largest = max(copied, key=_elements)
+    size = _elements(largest) * (2 if largest.dtype in ("BF16", "F16") else 4)
+    return Figure("copying", size, f"`{largest.name}`, the largest tensor that is copied")
+
+
+def _tracing(tensors: list[PlannedTensor]) -> Figure:
+    """One block in fp32 with random numbers, and copies of linears whose scales are tried."""
+    linears = sorted((_elements(t) for t in tensors if len(t.shape) == 2), reverse=True)
+    total = sum(map(_elements, tensors)) + 2 * sum(linears[:1]) + sum(linears[1:2])
+    return Figure("tracing", 4 * total, "a block and its three largest linears in fp32")
+
+
+def _block(
+    tensors: list[PlannedTensor], beside: int, quantized: Quantized, run: Run
+) -> Iterator[Figure]:
+    """The forward to each group of a block, and the group's solution, with `beside` in memory."""
+    weights = _computed(tensors, run) + beside
+    queries = sum(
+        _elements(t) // run.hidden
+        for t in tensors
+        if t.part == "attention" and t.linear and t.split != "columns"
+    )
+    done = 0
+    for group in _groups(tensors, quantized):
+        task = _task(group, quantized, run)
+        first = quantized[group[0].name][0]
+        elements = _alive(group[0], task.inputs, queries, run.hidden)
+        paused = run.tokens * elements * run.itemsize
+        gathering, gathered = statistics_bytes(task, run.itemsize)
+        if run.tokens:
+            passing = 3 * BATCH * max(task.inputs, run.hidden) * run.itemsize
+            size = weights + done + paused + gathering + passing
+            rule = (
+                f"2 blocks and the last one's codes {weights:,} B + codes {done:,} B + "
+                f"{run.tokens:,} tokens paused at `{first.name}` x {elements} x {run.itemsize} B "
+                f"+ statistics {gathering:,} B + a batch on its way {passing:,} B"
+            )
+            yield Figure("forward", size, rule)
+        solving = workspace_bytes(run.method, task)
+        rule = (
+            f"2 blocks and the last one's codes {weights:,} B + codes {done:,} B + "
+            f"paused inputs {paused:,} B + statistics {gathered:,} B + {run.method} on "
+            f"`{first.name}` {solving:,} B"
+        )
+        yield Figure("solving", weights + done + paused + gathered + solving, rule)
+        done += sum(_codes_bytes(*quantized[tensor.name]) for tensor in group)
+
+
+def _groups(tensors: list[PlannedTensor], quantized: Quantized) -> list[list[PlannedTensor]]:
+    """The quantized linears of a block by the input they read, in the order of the forward."""
+    found: dict[tuple[str, ...], list[PlannedTensor]] = {}
+    for tensor in tensors:
+        if tensor.name in quantized:
+            linear = quantized[tensor.name][0]
+            found.setdefault(linear.fused or (linear.name,), []).append(tensor)
+    return sorted(found.values(), key=lambda g: (g[0].part != "attention", g[0].split == "columns"))
+
+
+def _alive(tensor: PlannedTensor, inputs: int, queries: int, hidden: int) -> int:
+    """Numbers of each token that a forward keeps alive where it stands at a linear's input.
+
+    The block's own input; the normed input; in attention queries, keys, values and what they gave;
+    after attention the sum of its output and the block's input.
+    """
+    last = tensor.split == "columns"
+    if tensor.part == "attention":
+        return 2 * hidden + (queries + inputs if last else 0)
+    return 3 * hidden + (inputs if last else 0)
+
+
+def _work(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Work:
+    """Forward and Hessian of a group, and its solution."""
+    task = _task(group, quantized, run)
+    return Work(
+        forward=run.tokens * task.weights,
+        hessian=run.tokens * task.inputs**2 // 2,
+        weights=task.weights,
+        crossed=task.weights * task.inputs,
+        cubed=task.inputs**3,
+    )
+
+
+def _task(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Task:
+    linear, scheme = quantized[group[0].name]
+    return Task(
+        outputs=tuple(quantized[tensor.name][0].out_features for tensor in group),
+        inputs=linear.in_features,
+        scheme=scheme,
+        seen=run.tokens > 0,
+        mixes=group[0].part == "attention" and group[0].split != "columns",
+        widened=run.itemsize != 4 or linear.transposed,
+    )

@@ -1,0 +1,262 @@
+"""Whether a build fits a GPU: weights, activations, overheads and KV cache against what is there.
+
+Everything but the cache is fixed before a model is served; the cache takes the rest. What "0.9 of
+the memory" means is each engine's own: `serving` has their rules.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isinf
+from typing import Literal
+
+from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.planning.figure import Figure
+from quantkit.planning.model.architecture import Architecture
+from quantkit.planning.model.kv import CacheDtype, cache_bytes, dynamic_cache
+from quantkit.planning.model.parallel import Degrees, Stage, stages_of
+from quantkit.planning.model.served import as_served, served_cache
+from quantkit.planning.model.weights import ONE, Build, PlannedModel, weigh, weights_rule
+from quantkit.planning.serve.activations import activation_peak
+from quantkit.planning.serve.hardware import Gpu, find_gpu
+from quantkit.planning.serve.paging import concurrency, paged_bytes, paged_cache
+from quantkit.planning.serve.settings import Settings, settings_of
+
+DEFAULT_CONTEXT = 8192
+MOST_CONTEXT = 2**24
+MOST_SEQUENCES = 2**16
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is to be served: `sequences` of `context` tokens at once, and what the cache holds."""
+
+    context: int
+    sequences: int = 1
+    cache: CacheDtype = "16-bit"
+
+
+def asked_load(
+    architecture: Architecture, context: int | None, sequences: int, kv: Literal[16, 8]
+) -> Load:
+    """The load with the model's own context, at most 8192, where none was asked.
+
+    Raises:
+        InputError: numbers that nothing serves.
+        RefusedError: a context beyond the model's own.
+    """
+    if kv not in (16, 8):
+        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16, or --kv 8")
+    if not 1 <= sequences <= MOST_SEQUENCES:
+        why = f"from 1 to {MOST_SEQUENCES} are planned for"
+        raise InputError(f"a batch of {sequences}", why=why, hint="--batch 8")
+    if context is not None and not 1 <= context <= MOST_CONTEXT:
+        why = f"from 1 to {MOST_CONTEXT} tokens are planned for"
+        raise InputError(f"a context of {context}", why=why, hint="--context 8k")
+    most = architecture.context
+    if context is not None and most is not None and context > most:
+        raise RefusedError(
+            f"a context of {context:,} tokens is more than the model has",
+            why=f"its config allows {most:,}",
+            hint=f"--context {most}",
+        )
+    length = context or min(architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    return Load(length, sequences, "fp8" if kv == 8 else "16-bit")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where: an engine with its settings, on GPUs of one kind."""
+
+    gpu: Gpu
+    engine: str
+    settings: Settings
+    degrees: Degrees = ONE
+
+    @property
+    def stated(self) -> dict[str, float]:
+        """Settings that are not the engine's defaults."""
+        usual = vars(settings_of(self.engine, self.gpu, self.degrees))
+        return {key: value for key, value in vars(self.settings).items() if value != usual[key]}
+
+    def at(self, degrees: Degrees) -> "Place":
+        """The same with other degrees: their defaults, but what is not the default stays."""
+        usual = vars(settings_of(self.engine, self.gpu, degrees))
+        return replace(self, settings=Settings(**usual | self.stated), degrees=degrees)
+
+    def under(self, engine: str) -> "Place":
+        """The same with another engine.
+
+        Raises:
+            InputError: it does not go by a setting that was stated.
+        """
+        settings = settings_of(engine, self.gpu, self.degrees, self.stated)
+        return replace(self, engine=engine, settings=settings)
+
+
+def named_place(
+    gpu: str, engine: str, degrees: Degrees, settings: Mapping[str, str] | None = None
+) -> Place:
+    """The place of that name, with the engine's defaults but for the `settings` stated.
+
+    Raises:
+        InputError: there is no such GPU, engine or setting.
+    """
+    card = find_gpu(gpu)
+    return Place(card, engine, settings_of(engine, card, degrees, settings), degrees)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A build in its place under a load, on the rank with least room.
+
+    `fixed` are the figures but for the cache. `tokens` fit into the cache at the asked length of a
+    sequence; `longest` is the longest context at the asked number of sequences, `most` the largest
+    number at the asked context; 0 is none at all.
+    """
+
+    build: Build
+    place: Place
+    load: Load
+    budget: Figure
+    fixed: tuple[Figure, ...]
+    cache: Figure
+    tokens: int
+    longest: int
+    most: int
+
+    @property
+    def weights(self) -> int:
+        """Bytes of the rank's weights."""
+        return sum(f.bytes for f in self.fixed if f.name.startswith("weights"))
+
+    @property
+    def other(self) -> int:
+        """Bytes of activations and overheads."""
+        return sum(figure.bytes for figure in self.fixed) - self.weights
+
+    @property
+    def available(self) -> int:
+        """Bytes left to the cache; below 0 where not even the model fits."""
+        return self.budget.bytes - self.weights - self.other
+
+    @property
+    def total(self) -> int:
+        """Bytes that are needed."""
+        return self.weights + self.other + self.cache.bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the asked load does."""
+        return self.total <= self.budget.bytes
+
+
+def deploy(model: PlannedModel, build: Build, place: Place, load: Load) -> Deployment:
+    """How a build fills its rank with least room, and what load would still fit."""
+    model = as_served(model, place.engine, place.gpu.capability)
+    load = replace(load, cache=served_cache(model, load.cache))
+    stages = stages_of(len(model.architecture.layers), place.degrees.pipeline)
+    ranks = [_rank(model, build, place, load, stage) for stage in stages]
+    tightest = min(ranks, key=lambda rank: rank.budget.bytes - rank.total)
+    return replace(
+        tightest,
+        tokens=min(rank.tokens for rank in ranks),
+        longest=min(rank.longest for rank in ranks),
+        most=min(rank.most for rank in ranks),
+    )
+
+
+def _rank(model: PlannedModel, build: Build, place: Place, load: Load, stage: Stage) -> Deployment:
+    architecture = stage.of(model.architecture)
+    budget, fixed = fixed_figures(model, build, place, load, stage)
+    weights = sum(figure.bytes for figure in fixed if figure.name.startswith("weights"))
+    cache = cache_rule(architecture, place, load.cache)
+
+    def fits(context: int, sequences: int) -> bool:
+        asked = replace(load, context=context, sequences=sequences)
+        peak = activations(architecture, place, asked)
+        other = sum(f.bytes for f in place.settings.overheads(peak, place.degrees))
+        return weights + other + cache(context, sequences).bytes <= budget.bytes
+
+    limit = model.architecture.context or MOST_CONTEXT
+    return Deployment(
+        build,
+        place,
+        load,
+        budget,
+        fixed,
+        cache(load.context, load.sequences),
+        tokens=capacity(architecture, place, load, budget.bytes - sum(f.bytes for f in fixed)),
+        longest=largest(lambda context: fits(context, load.sequences), limit),
+        most=largest(lambda count: fits(load.context, count), MOST_SEQUENCES),
+    )
+
+
+def fixed_figures(
+    model: PlannedModel, build: Build, place: Place, load: Load, stage: Stage
+) -> tuple[Figure, tuple[Figure, ...]]:
+    """What the engine may take of a GPU, and what of it is gone before there is a cache."""
+    settings, degrees = place.settings, place.degrees
+    padded = place.engine != "transformers"
+    parts = weigh(model, build, degrees, stage, padded=padded)
+    how = weights_rule(model, build, "the rank's")
+    weights = tuple(Figure(f"weights: {part}", count, how) for part, count in parts.items())
+    peak = activations(stage.of(model.architecture), place, load)
+    budget = settings.budget(place.gpu.memory)
+    return budget, (*weights, *settings.overheads(peak, degrees))
+
+
+def activations(architecture: Architecture, place: Place, load: Load) -> Figure:
+    """The peak of a prefill step: of a chunk, or in transformers of all prompts at once."""
+    settings, tokens, rows = place.settings, place.settings.chunk, place.settings.rows
+    if place.engine == "transformers":
+        tokens, rows = load.context * load.sequences, load.sequences
+    peak = activation_peak(architecture, tokens or settings.chunk, rows, place.degrees.tensor)
+    if DTYPE_BYTES[architecture.dtype] > 2:
+        return replace(peak, bytes=2 * peak.bytes, rule=f"2 * ({peak.rule}): fp32")
+    return peak
+
+
+Cache = Callable[[int, int], Figure]
+
+
+def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> Cache:
+    """Bytes of one rank's cache by context and number of sequences, as the engine keeps it."""
+    tensor = place.degrees.tensor
+    if place.engine == "vllm":
+        paged = paged_cache(architecture, dtype, tp=tensor, block_tokens=place.settings.block)
+        return lambda context, n: paged_bytes(paged, context, n, place.settings.chunk)
+    if place.engine == "transformers":
+        return lambda context, n: dynamic_cache(architecture, context, n, dtype).peak
+    block = place.settings.block
+
+    def whole_pages(context: int, sequences: int) -> Figure:
+        rounded = -(-context // block) * block
+        return cache_bytes(architecture, rounded, sequences, dtype=dtype, tp=tensor)
+
+    return whole_pages
+
+
+def capacity(architecture: Architecture, place: Place, load: Load, room: int) -> int:
+    """Tokens that `room` bytes of cache hold in sequences of the asked length.
+
+    For vLLM as its log counts them: whole blocks, and by the sequences that these make.
+    """
+    if room <= 0:
+        return 0
+    if place.engine == "vllm":
+        tensor, block = place.degrees.tensor, place.settings.block
+        paged = paged_cache(architecture, load.cache, tp=tensor, block_tokens=block)
+        sequences = concurrency(paged, room, load.context, place.settings.chunk)
+        return MOST_CONTEXT if isinf(sequences) else int(sequences * load.context)
+    one = cache_rule(architecture, place, load.cache)(load.context, 1).bytes
+    return room * load.context // one if one else MOST_CONTEXT
+
+
+def largest(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number up to `limit` that fits, if all smaller ones do; 0 if not even 1."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,1 @@
+"""What a training run takes of each GPU."""

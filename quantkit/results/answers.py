@@ -1,0 +1,128 @@
+"""The same questions answered by two models: recovery, flips, and whether a loss is shown."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quantkit.core.errors import InputError
+from quantkit.results.estimate import POWER_FACTOR
+from quantkit.results.schema import Interval, Task
+
+LEVEL = 0.05
+Z = 1.959964
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Which questions of a task a model got right, in the task's order.
+
+    `questions` is a SHA-256 over the prompts, `metric` what "right" means.
+    """
+
+    task: str
+    metric: str
+    questions: str
+    right: tuple[bool, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of questions answered rightly."""
+        return sum(self.right) / len(self.right)
+
+
+@dataclass(frozen=True)
+class Flips:
+    """Questions that one model answers rightly and the other does not; `total` are all asked."""
+
+    right_to_wrong: int
+    wrong_to_right: int
+    total: int
+
+    @property
+    def both(self) -> int:
+        """Flips in either direction."""
+        return self.right_to_wrong + self.wrong_to_right
+
+    def standard_error(self) -> float:
+        """Of the difference of the two accuracies: sqrt(b + c - (b - c)^2 / n) / n."""
+        net = self.right_to_wrong - self.wrong_to_right
+        return math.sqrt(max(0.0, self.both - net**2 / self.total)) / self.total
+
+
+def count_flips(before: Sequence[bool], after: Sequence[bool]) -> Flips:
+    """Flips from `before` to `after`, answers to the same questions."""
+    pairs = list(zip(before, after, strict=True))
+    return Flips(pairs.count((True, False)), pairs.count((False, True)), len(pairs))
+
+
+def mcnemar(flips: Flips) -> float:
+    """Exact two-sided p of McNemar's test: were flips a fair coin, how often would they do this?"""
+    fewer = min(flips.right_to_wrong, flips.wrong_to_right)
+    tail = sum(math.comb(flips.both, i) for i in range(fewer + 1))
+    return min(1.0, float(2 * tail / (1 << flips.both)))
+
+
+def compare_answers(model: Answers, reference: Answers) -> Task:
+    """Recovery = accuracy / reference accuracy, with what is known of it.
+
+    Where no answer flips, one flip is assumed for the errors: none seen is not none possible.
+
+    Raises:
+        InputError: the questions differ, or the reference answers none of them rightly.
+    """
+    if (model.questions, model.metric) != (reference.questions, reference.metric):
+        raise InputError(
+            f"the two models were asked different questions in task `{model.task}`",
+            why="another prompt, order or metric: their answers cannot be paired",
+            hint="one version of lm-eval, and a task without random parts",
+        )
+    if not any(reference.right):
+        raise InputError(
+            f"the original answers no question of task `{model.task}` rightly",
+            why="recovery is a share of what it knows",
+            hint="an easier task, or one in the form that the model was trained for",
+        )
+    flips = count_flips(reference.right, model.right)
+    known = flips if flips.both else Flips(1, 0, flips.total)
+    recovery = model.accuracy / reference.accuracy
+    half = Z * known.standard_error() / reference.accuracy
+    return Task(
+        name=model.task,
+        metric=model.metric,
+        questions=flips.total,
+        questions_sha256=model.questions,
+        accuracy=model.accuracy,
+        reference_accuracy=reference.accuracy,
+        right_to_wrong=flips.right_to_wrong,
+        wrong_to_right=flips.wrong_to_right,
+        mcnemar_p=mcnemar(flips),
+        recovery=recovery,
+        recovery_ci95=(recovery - half, recovery + half),
+        detectable_fraction=POWER_FACTOR * math.sqrt(known.both) / flips.total,
+        answers=_bits(model.right),
+        reference_answers=_bits(reference.right),
+    )
+
+
+def losses(tasks: Sequence[Task]) -> tuple[str, ...]:
+    """Tasks on which the model is worse than the original; LEVEL is shared over all of them."""
+    return tuple(
+        task.name
+        for task in tasks
+        if task.right_to_wrong > task.wrong_to_right and task.mcnemar_p < LEVEL / len(tasks)
+    )
+
+
+def accuracy_beside(new: Task, old: Task) -> Interval | None:
+    """Where `new`'s accuracy lies were `old`'s exact, from paired answers; None if not paired."""
+    if not new.answers or (new.questions_sha256, new.metric) != (old.questions_sha256, old.metric):
+        return None
+    if len(new.answers) != len(old.answers):
+        return None
+    flips = count_flips([a == "1" for a in old.answers], [a == "1" for a in new.answers])
+    half = Z * flips.standard_error()
+    return new.accuracy - half, new.accuracy + half
+
+
+def _bits(right: Sequence[bool]) -> str:
+    return "".join("1" if one else "0" for one in right)

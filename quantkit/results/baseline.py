@@ -1,0 +1,247 @@
+"""A result against an older one: what got worse, beyond the noise of both."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from quantkit.core.gate import BY_DOMAIN, Operator
+from quantkit.results.answers import accuracy_beside
+from quantkit.results.decision import INVALID, Status, decide, finite
+from quantkit.results.estimate import stratified_mean
+from quantkit.results.figures import QUALITY, document_sums, measured, speed_cell
+from quantkit.results.schema import (
+    FLOOR_FACTOR,
+    EngineSpeed,
+    EvalResult,
+    GateOutcome,
+    Interval,
+    LocalSpeed,
+)
+
+MACHINE = ("cpu", "gpu", "driver")
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How much worse than the baseline a figure may be: the larger of a share and an amount.
+
+    What is below it is no regression that anybody would act on, and takes up what an interval of
+    one run cannot know: that the next run finds the machine in another state.
+    """
+
+    figure: str
+    operator: Operator
+    share: float = 0.0
+    amount: float = 0.0
+
+
+QUALITY_ALLOWANCES = (
+    Allowance("kl.mean", "<=", share=0.005),
+    Allowance("perplexity.value", "<=", share=0.0005),
+    Allowance("top1_agreement", ">=", amount=0.0005),
+)
+SIZE_ALLOWANCES = (
+    Allowance("artifact.bytes", "<="),
+    Allowance("memory.planned_bytes", "<="),
+)
+MEMORY_ALLOWANCES = tuple(
+    Allowance(f"memory.{name}_bytes", "<=", share=0.005, amount=16 << 20)
+    for name in ("allocated_peak", "device_peak", "host_peak_rss")
+)
+SPEED_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Against:
+    """A figure beside its baseline.
+
+    `interval` holds the noise of both: it is where the figure lies with 95 %, were the
+    baseline's exact. `why` says what keeps the two from being compared.
+    """
+
+    value: float | None
+    baseline: float | None
+    interval: Interval | None = None
+    why: str = ""
+
+
+def against(
+    new: EvalResult, old: EvalResult, figure: str, factor: float = 1.0, domain: str | None = None
+) -> Against:
+    """`figure` of `new` beside `factor` times that of `old`.
+
+    Means over tokens are compared by paired differences of documents, speeds by the ratio of
+    medians, anything else as it is. A `domain` restricts the documents to one.
+    """
+    head = figure.partition(".")[0]
+    value, was = measured(new, figure).value, measured(old, figure).value
+    if not isinstance(value, int | float) or not isinstance(was, int | float):
+        missing = "it was not measured" if value is None else "the baseline lacks it"
+        return Against(_number(value), _number(was), why=missing)
+    limit = was * factor
+    if head in QUALITY:
+        return _paired(new, old, figure, factor, domain)
+    if head == "tasks":
+        return _answered(new, old, figure, Against(value, limit))
+    if head == "speed":
+        return _timed(new, old, figure, Against(value, limit))
+    if figure == "memory.host_peak_rss_bytes" and (why := _other_machine(new, old)):
+        return Against(value, limit, why=why)
+    return Against(value, limit, (value, value))
+
+
+def regressions(new: EvalResult, old: EvalResult) -> tuple[GateOutcome, ...]:
+    """One outcome for each figure that either result has: failed where it got worse.
+
+    Equal figures pass, whatever their noise; a figure that only one of the two has is undecided.
+    """
+    return tuple(_outcome(new, old, allowance) for allowance in _allowances(new, old))
+
+
+def _allowances(new: EvalResult, old: EvalResult) -> Iterator[Allowance]:
+    floors = [r.kl.floor_mean or 0.0 for r in (new, old) if r.kl]
+    for a in (*QUALITY_ALLOWANCES, *SIZE_ALLOWANCES, *MEMORY_ALLOWANCES):
+        if measured(new, a.figure).value is None and measured(old, a.figure).value is None:
+            continue
+        if a.figure == "kl.mean":
+            yield Allowance(a.figure, a.operator, a.share, FLOOR_FACTOR * max(floors, default=0.0))
+        else:
+            yield a
+    for figure in dict.fromkeys((*_speeds(old), *_speeds(new))):
+        yield Allowance(figure, ">=", share=SPEED_SHARE)
+
+    for name in dict.fromkeys(task.name for task in (*old.tasks, *new.tasks)):
+        yield Allowance(f"tasks.{name}.accuracy", ">=")
+
+
+def _speeds(result: EvalResult) -> Iterator[str]:
+    for cell in result.speed.local:
+        for name in ("prefill_tokens_per_s", "decode_tokens_per_s"):
+            if getattr(cell, name) is not None:
+                yield f"speed.b{cell.batch}x{cell.context_tokens}.{name}"
+    for load in result.speed.engine:
+        yield f"speed.c{load.concurrency}.output_tokens_per_s"
+
+
+def _outcome(new: EvalResult, old: EvalResult, allowance: Allowance) -> GateOutcome:
+    found = against(new, old, allowance.figure)
+    limit, why = found.baseline, found.why
+    status: Status = "undecided"
+    if new.status == "invalid" and allowance.figure.partition(".")[0] in QUALITY:
+        status, why = "failed", INVALID
+    elif found.interval is not None and found.baseline is not None:
+        slack = max(allowance.share * abs(found.baseline), allowance.amount)
+        limit = found.baseline + (slack if allowance.operator == "<=" else -slack)
+        status = decide(allowance.operator, found.interval, limit)
+        why = "" if status == "passed" else _change(found, allowance.operator)
+    return GateOutcome(
+        expression=f"{allowance.figure} {allowance.operator} baseline",
+        value=found.value,
+        interval=finite(found.interval),
+        limit=limit,
+        status=status,
+        why=why,
+    )
+
+
+def _change(found: Against, operator: Operator) -> str:
+    assert found.value is not None
+    assert found.baseline is not None
+    worse = found.value - found.baseline if operator == "<=" else found.baseline - found.value
+    share = f"{abs(worse / found.baseline):.1%} " if found.baseline else ""
+    return f"{share}{'worse' if worse > 0 else 'better'} than {found.baseline:.6g} before"
+
+
+def _paired(
+    new: EvalResult, old: EvalResult, figure: str, factor: float, domain: str | None
+) -> Against:
+    """Paired document differences; perplexities by the difference of their logarithms."""
+    value, was = _number(measured(new, figure).value), _number(measured(old, figure).value)
+    apart = Against(value, None if was is None else was * factor, why=_unpaired(new, old, figure))
+    if apart.why:
+        return apart
+    documents = new.documents
+    keep = [i for i, name in enumerate(documents.domain) if domain in (None, name)]
+    ours, theirs = (document_sums(r.documents, figure) for r in (new, old))
+    counts = [documents.n[i] for i in keep]
+    domains = [documents.domain[i] for i in keep]
+    tokens = sum(counts)
+    logarithmic = figure == "perplexity.value"
+    scale = 1.0 if logarithmic else factor
+    differences = [ours[i] - scale * theirs[i] for i in keep]
+    change = stratified_mean(differences, counts, domains)
+    mean = scale * sum(theirs[i] for i in keep) / tokens
+    low, middle, high = (mean + d for d in (change.interval[0], change.value, change.interval[1]))
+    if not logarithmic:
+        return Against(middle, mean, (low, high))
+    return Against(math.exp(middle), math.exp(mean) * factor, (math.exp(low), math.exp(high)))
+
+
+def _unpaired(new: EvalResult, old: EvalResult, figure: str) -> str:
+    """What keeps the documents of two results from being paired."""
+    scored = [(r.protocol.name, r.protocol.tokens_sha256) for r in (new, old)]
+    originals = [r.reference.sha256 if r.reference else None for r in (new, old)]
+    documents = [(r.documents.id, r.documents.n) for r in (new, old)]
+    sums = all(len(document_sums(r.documents, figure)) for r in (new, old))
+    faults = {
+        "the baseline was scored on other tokens": scored[0] != scored[1],
+        "no paired error is known for it; try: kl.mean": figure not in BY_DOMAIN,
+        "the baseline was measured against another reference": figure != "perplexity.value"
+        and originals[0] != originals[1],
+        "one of the two results has no sums per document": not sums,
+        "the baseline has other documents": documents[0] != documents[1],
+        "one of the two results is no measurement": "invalid" in (new.status, old.status),
+    }
+    return next((why for why, there in faults.items() if there), "")
+
+
+def _answered(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Against:
+    """Accuracies by paired answers; recovery is one over the other's, which adds nothing."""
+    name = figure.split(".")[1]
+    ours, theirs = (next((t for t in r.tasks if t.name == name), None) for r in (new, old))
+    if not figure.endswith(".accuracy") or ours is None or theirs is None:
+        return replace(apart, why="no paired error is known for it; try: tasks.NAME.accuracy")
+    interval = accuracy_beside(ours, theirs)
+    return replace(apart, interval=interval, why="" if interval else "the questions differ")
+
+
+def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Against:
+    """The ratio of medians, from the ends of both intervals.
+
+    That is wider than 95 %, and meant to be: two runs of one build differ by more than the repeats
+    of either show, and a slower build is one whose interval lies apart from the old one's.
+    """
+    cell = figure.split(".")[1]
+    ours, theirs = speed_cell(new, cell), speed_cell(old, cell)
+    why = _other_machine(new, old) or _other_kernel(ours, theirs)
+    now, before = measured(new, figure).interval, measured(old, figure).interval
+    if not why and (now is None or before is None):
+        why = "no interval is known for it"
+    if why or now is None or before is None or min(now[0], before[0]) <= 0:
+        return Against(apart.value, apart.baseline, why=why or "its interval reaches zero")
+    was = measured(old, figure).value
+    assert isinstance(was, float)
+    return replace(apart, interval=(now[0] * was / before[1], now[1] * was / before[0]))
+
+
+def _other_machine(new: EvalResult, old: EvalResult) -> str:
+    ours, theirs = ([r.environment.get(key) for key in MACHINE] for r in (new, old))
+    if not any(ours) or not any(theirs):
+        return "the machine is not named"
+    return "" if ours == theirs else "another machine"
+
+
+def _other_kernel(
+    ours: LocalSpeed | EngineSpeed | None, theirs: LocalSpeed | EngineSpeed | None
+) -> str:
+    if isinstance(ours, LocalSpeed) and isinstance(theirs, LocalSpeed):
+        same = (ours.kernel, ours.threads) == (theirs.kernel, theirs.threads)
+        return "" if same else "another kernel or number of threads"
+    if isinstance(ours, EngineSpeed) and isinstance(theirs, EngineSpeed):
+        lengths = [(c.engine, c.kernel, c.input_tokens, c.output_tokens) for c in (ours, theirs)]
+        return "" if lengths[0] == lengths[1] else "another engine, kernel or length of requests"
+    return "another engine"
+
+
+def _number(value: float | str | None) -> float | None:
+    return value if isinstance(value, int | float) else None

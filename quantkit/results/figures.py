@@ -1,0 +1,138 @@
+"""Figures of a result by the names that gates use, with their 95 % intervals."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quantkit.results.answers import Z
+from quantkit.results.estimate import stratified_mean
+from quantkit.results.schema import Documents, EngineSpeed, EvalResult, Interval, LocalSpeed, Task
+
+QUALITY = ("perplexity", "kl", "top1_agreement")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure; `value` is None where it was not measured.
+
+    `interval` is None where none is known, and NaN where a document alone shows no spread.
+    """
+
+    value: float | str | None
+    interval: Interval | None = None
+
+
+def measured(result: EvalResult, figure: str) -> Measured:
+    """The figure that a gate names; its name is one of `quantkit.core.gate.FIGURES`."""
+    head, _, rest = figure.partition(".")
+    reader = _READERS.get(head)
+    if reader is not None:
+        return reader(result, rest)
+    return Measured(getattr(result.artifact if head == "artifact" else result.memory, rest))
+
+
+def document_sums(documents: Documents, figure: str) -> Sequence[float]:
+    """Each document's sum of a quality figure's terms (of the NLL for perplexity); maybe none."""
+    if figure == "kl.mean":
+        return documents.sum_kl_nats
+    if figure == "top1_agreement":
+        return documents.top1_hits
+    if figure == "perplexity.value":
+        return documents.sum_nll
+    pairs = zip(documents.sum_nll, documents.sum_nll_reference, strict=False)
+    return [nll - reference for nll, reference in pairs]
+
+
+def by_domain(result: EvalResult, figure: str) -> dict[str, Measured]:
+    """The figure of each domain, with an interval over its documents."""
+    documents = result.documents
+    sums = document_sums(documents, figure)
+    found = {}
+    for domain in dict.fromkeys(documents.domain if sums else ()):
+        places = [i for i, name in enumerate(documents.domain) if name == domain]
+        counts = [documents.n[i] for i in places]
+        mean = stratified_mean([sums[i] for i in places], counts, [domain] * len(places))
+        ends = (mean.value, *mean.interval)
+        value, low, high = map(_exp, ends) if figure == "perplexity.value" else ends
+        found[domain] = Measured(value, (low, high))
+    return found
+
+
+def _perplexity(result: EvalResult, name: str) -> Measured:
+    found = result.perplexity
+    if name == "log_ratio":
+        return Measured(found.log_ratio, found.log_ratio_ci95)
+    return Measured(found.value, found.ci95)
+
+
+def _divergence(result: EvalResult, name: str) -> Measured:
+    if result.kl is None:
+        return Measured(None)
+    value = getattr(result.kl, name)
+    interval = result.kl.ci95 if name == "mean" else getattr(result.kl, f"{name}_ci95", None)
+    return Measured(value, interval)
+
+
+def _task(result: EvalResult, rest: str) -> Measured:
+    """`recovery` is the mean over tasks, `worst.recovery` the smallest."""
+    name, _, figure = rest.rpartition(".")
+    tasks = result.tasks
+    if name not in ("", "worst"):
+        found = next((task for task in tasks if task.name == name), None)
+        if found is None:
+            return Measured(None)
+        return _accuracy(found) if figure == "accuracy" else _recovery(found)
+    if not tasks:
+        return Measured(None)
+    values = [task.recovery for task in tasks]
+    lows, highs = zip(*(task.recovery_ci95 or (-math.inf, math.inf) for task in tasks), strict=True)
+    if name == "worst":
+        return Measured(min(values), (min(lows), min(highs)))
+    mean = sum(values) / len(values)
+    low = math.hypot(*(v - end for v, end in zip(values, lows, strict=True))) / len(values)
+    high = math.hypot(*(end - v for v, end in zip(values, highs, strict=True))) / len(values)
+    return Measured(mean, (mean - low, mean + high))
+
+
+def _recovery(task: Task) -> Measured:
+    return Measured(task.recovery, task.recovery_ci95)
+
+
+def _accuracy(task: Task) -> Measured:
+    """Wilson's interval, which is sound near 0 and 1 too."""
+    share, n = task.accuracy, task.questions
+    scale = 1 + Z**2 / n
+    centre = (share + Z**2 / (2 * n)) / scale
+    half = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / scale
+    return Measured(share, (centre - half, centre + half))
+
+
+def _speed(result: EvalResult, rest: str) -> Measured:
+    cell, _, name = rest.partition(".")
+    found = speed_cell(result, cell)
+    if found is None:
+        return Measured(None)
+    short = name.removesuffix("_ms").removesuffix("_tokens_per_s")
+    return Measured(getattr(found, name), getattr(found, f"{short}_ci95", None))
+
+
+def speed_cell(result: EvalResult, cell: str) -> LocalSpeed | EngineSpeed | None:
+    """The measurement that `b1x512` or `c16` names."""
+    if cell.startswith("c"):
+        return next((c for c in result.speed.engine if f"c{c.concurrency}" == cell), None)
+    cells = result.speed.local
+    return next((c for c in cells if f"b{c.batch}x{c.context_tokens}" == cell), None)
+
+
+def _exp(value: float) -> float:
+    return math.inf if value > 700 else math.exp(value)
+
+
+_READERS: dict[str, Callable[[EvalResult, str], Measured]] = {
+    "perplexity": _perplexity,
+    "kl": _divergence,
+    "top1_agreement": lambda result, _: Measured(result.top1_agreement, result.top1_ci95),
+    "tasks": _task,
+    "speed": _speed,
+    "engines": lambda result, name: Measured(result.engines.get(name)),
+}

@@ -1,0 +1,66 @@
+"""Results read back from files: every reader of `eval.json` and `sweep.json` is this one."""
+
+import hashlib
+import json
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from quantkit.core.errors import InputError, IntegrityError
+from quantkit.results.record import Record
+from quantkit.results.schema import EvalResult, SweepResult
+
+Document = TypeVar("Document", bound=Record)
+
+_NOUNS: dict[type[Record], tuple[str, str]] = {
+    EvalResult: (
+        "result of an evaluation",
+        "the eval.json of a run, or what `quantkit eval --json` printed",
+    ),
+    SweepResult: ("journal of a sweep", "a folder that `quantkit sweep` made"),
+}
+
+
+def read_result(path: Path, shape: type[Document], sha256: str | None = None) -> Document:
+    """The document in a file; NaN and infinities, which JSON has not, are None.
+
+    Raises:
+        InputError: no such file, or something else in it.
+        IntegrityError: its hash is not `sha256`.
+    """
+    noun, hint = _NOUNS[shape]
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"no {noun} in `{path}`", why=error.strerror, hint=hint) from error
+    if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
+        raise IntegrityError(
+            f"{path} is not what the sweep recorded", why="its SHA-256 differs", hint="sweep again"
+        )
+    try:
+        data = json.loads(raw, parse_constant=lambda _: None, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"`{path}` is not JSON", why=str(error), hint=hint) from error
+    return validated(data, shape, path)
+
+
+def validated(data: Any, shape: type[Document], path: Path) -> Document:
+    """The document in `data`, which is from `path`.
+
+    Raises:
+        InputError: its first five faults.
+    """
+    noun, hint = _NOUNS[shape]
+    try:
+        return shape.model_validate(data)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
+        why = "\n".join(fault.removeprefix(": ") for fault in faults)
+        raise InputError(f"`{path}` is no {noun}", why=why, hint=hint) from None
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if isfinite(value) else None

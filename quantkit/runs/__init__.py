@@ -1,0 +1,1 @@
+"""Whole jobs: quantize and evaluate, fit bits to a budget, sweep recipes."""

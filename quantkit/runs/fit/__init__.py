@@ -1,0 +1,1 @@
+"""Bits chosen so that the weights fit a budget."""

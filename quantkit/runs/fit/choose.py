@@ -1,0 +1,387 @@
+"""Bits chosen so that the weights fit a budget, and proven against the best uniform recipe."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from quantkit.calibration.tokens import Calibration, Tokenizer, load_tokenizer
+from quantkit.checkpoint.sizes import parse_size
+from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.core import registry
+from quantkit.core.engine import Engine
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.method import Method
+from quantkit.core.plan import Check
+from quantkit.core.progress import Report, silent
+from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.core.scheme import Scheme
+from quantkit.eval.compare import smoke_score
+from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.text import EvaluationText, text_of_windows
+from quantkit.model.open import open_model
+from quantkit.pipeline.calibrate import calibrate
+from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.start import start
+from quantkit.pipeline.write import sources
+from quantkit.planning.serve.legal import linear_check
+from quantkit.planning.serve.room import Asked, RankSizes, Room
+from quantkit.results.decision import finite
+from quantkit.results.fit_result import Fit, FitPoint, Served
+from quantkit.results.paired import paired_difference
+from quantkit.results.schema import EvalResult
+from quantkit.runs.fit.allocate import allocate, frontier
+from quantkit.runs.fit.effort import tell_effort
+from quantkit.runs.fit.problem import (
+    MIXED,
+    Chosen,
+    FileSizes,
+    Problem,
+    Sizes,
+    require_suitable,
+    spec_of,
+    state_problem,
+    with_costs,
+)
+from quantkit.runs.produce import Draft, Order, QuantizeResult, drafted, finish
+
+FORMATS = (MIXED, "gptq")
+"""In the order in which an engine is offered them; only the first holds several schemes."""
+METHOD = "gptq"
+WINDOWS, LENGTH = 16, 513
+FRONTIER_POINTS = 33
+
+Kind = Literal["uniform", "mixed"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to make bits fit into, for whom, and out of which schemes.
+
+    `budget` is for the weight files, or for the weights of a rank where `room` says of which.
+    """
+
+    source: Source
+    output: Path
+    budget: int
+    engine: str
+    schemes: tuple[Scheme, ...]
+    calibration: CalibrationSpec
+    device: str = "cpu"
+    trust_remote_code: bool = False
+    room: Room | None = None
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A choice that fits: what it is called, and what it takes and should do."""
+
+    kind: Kind
+    chosen: Chosen
+    point: FitPoint
+
+
+def want(
+    source: Source,
+    output: Path,
+    asked: Asked,
+    schemes: tuple[Scheme, ...],
+    calibration: CalibrationSpec | None,
+) -> Wanted:
+    """What is wanted of the model in a folder, with the room that it has.
+
+    Raises:
+        InputError, RefusedError: as `Asked.room`.
+    """
+    room = asked.room(source.folder)
+    return Wanted(
+        source=source,
+        output=output,
+        budget=room.bytes if room else parse_size(asked.size or 0),
+        engine=asked.engine,
+        schemes=schemes,
+        calibration=calibration or CalibrationSpec(),
+        room=room,
+    )
+
+
+def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[Scheme, ...]:
+    """Every width with every group size; None is a whole channel.
+
+    Raises:
+        InputError: there is none, or a width that is not made.
+    """
+    method: Method = registry.load("methods", METHOD, "METHOD")
+    legal = sorted(width for _, width in method.grids)
+    if not bits or not group_sizes or set(bits) - set(legal):
+        given = ",".join(map(str, bits)) or "none"
+        raise InputError(
+            f"--bits {given}: no widths to choose from", hint=f"--bits {','.join(map(str, legal))}"
+        )
+    return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
+
+
+def pose(wanted: Wanted) -> Problem:
+    """Every choice there is, in bytes.
+
+    Raises:
+        RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
+    """
+    prepared = start_with(
+        wanted.source,
+        wanted.engine,
+        wanted.schemes,
+        wanted.calibration,
+        wanted.device,
+        trust_remote_code=wanted.trust_remote_code,
+    )
+    sizes: Sizes = FileSizes(prepared)
+    checks: list[Check] = []
+    if wanted.room is not None:
+        names = sources(prepared.model, prepared.plan.schemes)
+        known = {linear: name.removesuffix(".weight") for name, linear in names.items()}
+        sizes = RankSizes(wanted.room, prepared.format, known)
+        checks = [_legal_there(wanted.room, prepared, known)]
+    problem = state_problem(prepared, wanted.schemes, sizes, checks)
+    require_suitable(problem, wanted.budget)
+    return problem
+
+
+def _legal_there(room: Room, prepared: Prepared, names: Mapping[str, str]) -> Check:
+    """The engine's rules for the room's GPU and ranks."""
+    place = room.deployment.place
+    engine: Engine = registry.load("engines", place.engine, "ENGINE")
+    there = (place.degrees, place.gpu.capability)
+    check = linear_check(engine, room.model, prepared.format, there)
+    return lambda scheme, linear: check(scheme, replace(linear, name=names[linear.name]))
+
+
+def measure(
+    wanted: Wanted, problem: Problem, report: Report = silent
+) -> tuple[Problem, Calibration]:
+    """The problem with what each option does, whatever the budget, and the text used.
+
+    Raises:
+        RefusedError: there is no text to measure with.
+    """
+    trust = wanted.trust_remote_code
+    model = problem.prepared.model
+    calibration = calibrate(model, wanted.calibration, trust_remote_code=trust)
+    if calibration is None:
+        raise RefusedError("bits are chosen by measurement", hint="--samples 128")
+    tell_effort(problem, calibration, report)
+    return with_costs(problem, calibration, report), calibration
+
+
+def fit(wanted: Wanted, report: Report = silent) -> QuantizeResult:
+    """The better one, by measurement, of the best mixed and the best uniform build that fit.
+
+    Raises:
+        InputError, RefusedError: before any work, as `pose` and `measure`.
+    """
+    problem, calibration = measure(wanted, pose(wanted), report)
+    return settle(wanted, problem, calibration, report)
+
+
+def settle(
+    wanted: Wanted, problem: Problem, calibration: Calibration, report: Report = silent
+) -> QuantizeResult:
+    """Build and compare what a budget can hold, and ship one.
+
+    `problem` is a measured one, `calibration` the text that it was measured on.
+    """
+    trust = wanted.trust_remote_code
+    candidates, gap = _candidates(problem, wanted.budget)
+    with ExitStack() as stack:
+        drafts = {}
+        for candidate in candidates:
+            order = _order(wanted, problem, candidate, calibration)
+            draft = drafted(order, _under(candidate.kind, report))
+            drafts[candidate.kind] = stack.enter_context(draft)
+        found = _measured(wanted, calibration, drafts, report)
+        record = _record(wanted, problem, candidates, found, gap)
+        final = smoke_score(wanted.source, calibration, trust_remote_code=trust, report=report)
+        return finish(
+            drafts[record.shipped],
+            lambda written: final(written).model_copy(update={"fit": record}),
+            output=wanted.output,
+        )
+
+
+def start_with(
+    source: Source,
+    engine: str,
+    schemes: Sequence[Scheme],
+    calibration: CalibrationSpec,
+    device: str = "cpu",
+    *,
+    trust_remote_code: bool = False,
+) -> Prepared:
+    """The model with all its linears in the first format and scheme that the engine loads.
+
+    Raises:
+        RefusedError: it loads none of them.
+    """
+    refused: RefusedError | None = None
+    for output, scheme in product(FORMATS, schemes):
+        recipe = Recipe(
+            name="fit",
+            method=METHOD,
+            format=output,
+            description="bits chosen so that the weights fit a budget",
+            scheme=replace(spec_of(scheme), group_size="channel"),
+            calibration=calibration,
+            engines=(engine,),
+        )
+        try:
+            return start(source.folder, recipe, device, trust_remote_code=trust_remote_code)
+        except RefusedError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _candidates(problem: Problem, budget: int) -> tuple[list[_Candidate], float]:
+    """The best uniform build and then the best mixed one, so far as there are; and its gap."""
+    found = []
+    fitting = [u for u in problem.uniforms() if problem.bytes(u) <= budget]
+    if fitting:
+        best = min(fitting, key=problem.kl)
+        found.append(_candidate("uniform", problem, best))
+    if problem.single or problem.smallest > budget:
+        return found, 0.0
+    room = budget - problem.fixed
+    allocation = allocate(problem.items, room)
+    while (over := problem.bytes(problem.chosen(allocation.choice)) - budget) > 0:
+        room -= over  # headers of files are known exactly only once all is chosen
+        allocation = allocate(problem.items, room)
+    mixed = _candidate("mixed", problem, problem.chosen(allocation.choice))
+    if not found or mixed.point.kl < found[0].point.kl:
+        found.append(mixed)
+    return found, allocation.gap
+
+
+def _candidate(kind: Kind, problem: Problem, chosen: Chosen) -> _Candidate:
+    schemes = {scheme.label() if scheme else "16 bit" for scheme in chosen}
+    name = schemes.pop() if len(schemes) == 1 else ""
+    point = FitPoint(bytes=problem.bytes(chosen), kl=problem.kl(chosen), name=name)
+    return _Candidate(kind, chosen, point)
+
+
+def _order(
+    wanted: Wanted, problem: Problem, candidate: _Candidate, calibration: Calibration
+) -> Order:
+    """A build in a folder of its own beside the output."""
+    return Order(
+        wanted.source,
+        problem.prepared_for(candidate.chosen, "fit"),
+        calibration,
+        wanted.output.with_name(f"{wanted.output.name}.{candidate.kind}"),
+        DEFAULT_SHARD_SIZE,
+        wanted.trust_remote_code,
+    )
+
+
+def _measured(
+    wanted: Wanted, calibration: Calibration, drafts: Mapping[Kind, Draft], report: Report
+) -> dict[Kind, EvalResult]:
+    """Every draft against the original on calibration text: the judge of the result is another."""
+    trust, folder = wanted.trust_remote_code, wanted.source.folder
+    text = choice_text(calibration, load_tokenizer(folder, trust_remote_code=trust))
+    original = open_model(folder, trust_remote_code=trust)
+    reference = read_reference(original, text, report=_under("compare", report))
+    found: dict[Kind, EvalResult] = {}
+    for kind, draft in drafts.items():
+        model = open_model(draft.source.folder, trust_remote_code=trust)
+        told = _under(f"{kind}: compare", report)
+        found[kind] = evaluate_models(model, text, reference, report=told)
+    return found
+
+
+def choice_text(calibration: Calibration, tokenizer: Tokenizer) -> EvaluationText:
+    """Windows spread over the calibration text, to choose by."""
+    ids = calibration.input_ids
+    count = min(WINDOWS, len(ids))
+    places = [len(ids) * (2 * i + 1) // (2 * count) for i in range(count)]
+    sources = [f"document {calibration.documents[place]}" for place in places]
+    if 2 * len(set(sources)) < count:  # long texts: their windows have to do
+        sources = [f"window {place}" for place in places]
+    return text_of_windows(ids[torch.tensor(places), :LENGTH], sources, tokenizer, "calibration")
+
+
+def _record(
+    wanted: Wanted,
+    problem: Problem,
+    candidates: Sequence[_Candidate],
+    found: Mapping[Kind, EvalResult],
+    gap: float,
+) -> Fit:
+    """What was chosen and why; the mixed build only where it is better beyond chance."""
+    points = {
+        c.kind: c.point.model_copy(update={"measured_kl": _mean(found[c.kind])}) for c in candidates
+    }
+    kinds, compared = list(points), None
+    shipped: Kind = kinds[0]
+    why = "no uniform recipe fits"
+    if shipped == "uniform":
+        why = "no mixed one is expected to be better"
+    if len(kinds) == 2:
+        compared = paired_difference(found["mixed"], found["uniform"], "kl")
+        better = compared.real and compared.difference < 0
+        shipped = "mixed" if better else "uniform"
+        why = "its measured KL is less, beyond chance" if better else "the mixed one is not better"
+    chosen = next(c.chosen for c in candidates if c.kind == shipped)
+    return Fit(
+        budget_bytes=wanted.budget,
+        bytes=points[shipped].bytes,
+        active_bytes=problem.active_bytes(chosen),
+        engine=wanted.engine,
+        served=_served(wanted.room) if wanted.room else None,
+        shipped=shipped,
+        why=why,
+        gap=gap,
+        windows=found[shipped].protocol.windows,
+        mixed=points.get("mixed"),
+        uniform=points.get("uniform"),
+        difference=compared.difference if compared else None,
+        difference_ci95=finite(compared.ci95) if compared else None,
+        frontier=_frontier(problem),
+        uniforms=[_candidate("uniform", problem, u).point for u in problem.uniforms()],
+    )
+
+
+def _served(room: Room) -> Served:
+    """Where the budget comes from."""
+    found = room.deployment
+    return Served(
+        gpu=found.place.gpu.name,
+        tensor_parallel=found.place.degrees.tensor,
+        context=found.load.context,
+        batch=found.load.sequences,
+        memory_bytes=found.budget.bytes,
+        cache_bytes=found.cache.bytes,
+        other_bytes=found.other,
+    )
+
+
+def _mean(found: EvalResult) -> float | None:
+    return found.kl.mean if found.kl else None
+
+
+def _frontier(problem: Problem) -> list[FitPoint]:
+    """Bytes and expected KL of the best choices, a few of them, evenly spread."""
+    if problem.single:
+        return []
+    corners = list(frontier(problem.items))
+    last = len(corners) - 1
+    kept = sorted({round(last * i / (FRONTIER_POINTS - 1)) for i in range(FRONTIER_POINTS)})
+    return [FitPoint(bytes=problem.fixed + corners[i].bytes, kl=corners[i].cost) for i in kept]
+
+
+def _under(stage: str, report: Report) -> Report:
+    return lambda progress: report(replace(progress, stage=f"{stage}: {progress.stage}"))

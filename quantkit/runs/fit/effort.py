@@ -1,0 +1,53 @@
+"""How long a fit takes, told before it begins: the pass that measures, and each of two builds."""
+
+from collections.abc import Sequence
+
+from quantkit.calibration.tokens import Calibration
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.core.progress import Progress, Report
+from quantkit.pipeline.choices import Choice
+from quantkit.planning.run.estimate import span
+from quantkit.planning.run.timing import Work
+from quantkit.runs.fit.problem import Problem, probe_of
+from quantkit.runs.forecast import forecast, pace_here
+
+
+def tell_effort(problem: Problem, calibration: Calibration, report: Report) -> None:
+    """Tell the planned time and memory, as far as this machine was timed."""
+    prepared = problem.prepared
+    build = forecast(prepared, calibration.input_ids, DEFAULT_SHARD_SIZE, report)
+    told = [f"two builds of {build.line()} each"]
+    probe = probe_of(calibration)
+    counts = (probe.statistics.numel(), probe.scored.numel())
+    work = measuring_work(problem.choices, len(prepared.model.skeleton.blocks), *counts)
+    pace = pace_here(work, report) if prepared.model.device.type == "cpu" else None
+    seconds = pace.seconds(work, prepared.method.name, "F32") if pace else None
+    if seconds is not None:
+        told.insert(0, f"{span(seconds)} of measuring, then")
+    report(Progress("plan", 1, 1, " ".join(told)))
+
+
+def measuring_work(choices: Sequence[Choice], blocks: int, seen: int, scored: int) -> Work:
+    """What measuring the options of all choices computes.
+
+    All blocks run once on `seen` tokens for the statistics and on `scored` for the KL, which each
+    choice's changed copy then runs on with, from its block to the end.
+    """
+    sizes = [0] * blocks
+    for choice in choices:
+        sizes[choice.block] += sum(f.out_features * f.in_features for f in choice.linears)
+    work = Work(forward=(seen + scored) * sum(sizes))
+    for choice in choices:
+        options = sum(scheme is not None for scheme in choice.schemes)
+        if not options:
+            continue
+        inputs = [choice.linears[0].in_features] * len(choice.groups)
+        weights = sum(f.out_features * f.in_features for f in choice.linears)
+        work += Work(
+            forward=scored * sum(sizes[choice.block :]),
+            hessian=seen * sum(n**2 for n in inputs) // 2,
+            weights=options * weights,
+            crossed=options * sum(f.out_features * f.in_features**2 for f in choice.linears),
+            cubed=options * sum(n**3 for n in inputs),
+        )
+    return work

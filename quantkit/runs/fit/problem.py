@@ -1,0 +1,253 @@
+"""What a budget of bytes can buy: every legal choice of schemes, in bytes and in expected KL."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+
+from quantkit.calibration.tokens import Calibration
+from quantkit.checkpoint.shards import TensorSpec, plan_shards, stem
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.core.errors import RefusedError
+from quantkit.core.format import LinearFacts
+from quantkit.core.plan import Check
+from quantkit.core.progress import Report, silent
+from quantkit.core.recipe import GroupSize, SchemeSpec
+from quantkit.core.rules import rules_of
+from quantkit.core.scheme import Scheme
+from quantkit.pipeline.choices import Choice, choices_of, overrides_for
+from quantkit.pipeline.prepare import Prepared, parts_of, prepare
+from quantkit.pipeline.sensitivity import Effect, Probe, measure_effects
+from quantkit.pipeline.write import planned_tensors
+from quantkit.runs.fit.allocate import Option
+
+STATISTICS_TOKENS, PROBE_WINDOWS, PROBE_LENGTH = 1 << 15, 4, 256
+"""What the sensitivities are measured on. On the embedded model, four times the tokens and every
+option measured made choices of a KL that is 0.4 to 2.6 % less."""
+MIXED = "compressed-tensors"
+"""The one format that holds several schemes."""
+
+Chosen = tuple[Scheme | None, ...]
+
+
+class Sizes(Protocol):
+    """What counts against a budget: bytes of files, or of a rank's memory."""
+
+    def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
+        """Bytes of a linear in a scheme."""
+
+    def whole(self, schemes: Mapping[str, Scheme]) -> int:
+        """Bytes of all weights, with these linears quantized."""
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """Bytes of the weight files, headers included."""
+
+    prepared: Prepared
+
+    def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
+        """Bytes of a linear in a scheme, at most."""
+        model = self.prepared.model
+        name = model.source_name(f"{linear.name}.weight")
+        assert name is not None, linear.name
+        info = model.checkpoint.names[name]
+        specs = [TensorSpec(name, info.dtype, info.shape)]
+        if scheme is not None:
+            layout = self.prepared.format.layout(scheme, linear, model.dtype_name)
+            specs = [TensorSpec(stem(name) + suffix, *layout[suffix]) for suffix in layout]
+        return sum(spec.stored_bytes for spec in specs)
+
+    def whole(self, schemes: Mapping[str, Scheme]) -> int:
+        """Bytes of all files, exactly."""
+        specs = planned_tensors(self.prepared.model, schemes, self.prepared.format)
+        return sum(shard.nbytes for shard in plan_shards(specs, DEFAULT_SHARD_SIZE))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The groups of a model, what each may become, and what that takes and does.
+
+    `fixed` is what all else takes. `single`: the format holds one scheme only.
+    """
+
+    prepared: Prepared
+    choices: tuple[Choice, ...]
+    items: tuple[tuple[Option, ...], ...]
+    sizes: Sizes
+    fixed: int
+    single: bool
+
+    @property
+    def smallest(self) -> int:
+        """Bytes of the smallest choice, mixed ones included."""
+        return self.fixed + sum(min(option.bytes for option in row) for row in self.items)
+
+    def chosen(self, indices: Sequence[int]) -> Chosen:
+        """The scheme of each group by the index of its option."""
+        return tuple(c.schemes[j] for c, j in zip(self.choices, indices, strict=True))
+
+    def kl(self, chosen: Chosen) -> float:
+        """Expected KL in nats: the sum of what each group does alone."""
+        pairs = zip(self.choices, self.items, chosen, strict=True)
+        return sum(options[choice.schemes.index(s)].cost for choice, options, s in pairs)
+
+    def bytes(self, chosen: Chosen) -> int:
+        """Exactly what counts against the budget."""
+        return self.sizes.whole(self.schemes(chosen))
+
+    def schemes(self, chosen: Chosen) -> dict[str, Scheme]:
+        """The scheme of each linear that is quantized."""
+        return {
+            linear.name: scheme
+            for choice, scheme in zip(self.choices, chosen, strict=True)
+            for linear in choice.linears
+            if scheme is not None
+        }
+
+    def active_bytes(self, chosen: Chosen) -> int | None:
+        """Bytes of the weights that one token reads; None where that is all of them."""
+        config = self.prepared.model.config.get_text_config()
+        active = getattr(config, "num_experts_per_tok", None)
+        experts = [
+            (options[choice.schemes.index(scheme)].bytes, choice.experts)
+            for choice, options, scheme in zip(self.choices, self.items, chosen, strict=True)
+            if choice.experts
+        ]
+        return read_bytes(self.bytes(chosen), experts, active) if experts and active else None
+
+    def uniforms(self) -> Iterator[Chosen]:
+        """Every choice that gives all groups one scheme."""
+        for scheme in dict.fromkeys(s for choice in self.choices for s in choice.schemes if s):
+            if all(scheme in choice.schemes for choice in self.choices):
+                yield (scheme,) * len(self.choices)
+
+    def prepared_for(self, chosen: Chosen, name: str) -> Prepared:
+        """The plan of a recipe that makes this choice.
+
+        Raises:
+            RefusedError: it leaves everything as it is.
+        """
+        counts = Counter(self.schemes(chosen).values())
+        if not counts:
+            raise RefusedError("nothing would be quantized", hint="a smaller budget")
+        most = max(counts, key=lambda scheme: (counts[scheme], scheme.label()))
+        recipe = self.prepared.plan.recipe
+        wanted = replace(
+            recipe,
+            name=name,
+            scheme=spec_of(most),
+            overrides=(*recipe.overrides, *overrides_for(self.choices, chosen, most)),
+        )
+        return prepare(self.prepared.model, wanted)
+
+
+def read_bytes(total: int, experts: Sequence[tuple[int, int]], active: int) -> int:
+    """What a token reads of `total` bytes, going to `active` of the experts of each block.
+
+    `experts`: bytes and number of those of each block, which are as large as each other.
+    """
+    return total - sum(size * max(0, count - active) // count for size, count in experts)
+
+
+def spec_of(scheme: Scheme) -> SchemeSpec:
+    """The scheme as a recipe states it."""
+    size: GroupSize = "channel" if scheme.group_size is None else scheme.group_size
+    return SchemeSpec(scheme.grid, scheme.bits, size, scheme.symmetric)
+
+
+def state_problem(
+    prepared: Prepared, schemes: Sequence[Scheme], sizes: Sizes, checks: Sequence[Check] = ()
+) -> Problem:
+    """The problem in bytes alone; what its options do is not known yet.
+
+    `checks` are rules beside those of method, format and engine.
+
+    Raises:
+        RefusedError: no scheme fits any group.
+    """
+    method, output, engines, _ = parts_of(prepared.plan.recipe)
+    rules = [*rules_of(method, output, engines), *checks]
+    choices = tuple(choices_of(prepared, schemes, rules))
+    if all(choice.schemes == (None,) for choice in choices):
+        raise RefusedError(
+            "none of the schemes fits this model, format and engine",
+            why=f"tried: {', '.join(scheme.label() for scheme in schemes)}",
+            hint="--bits 4,8 --group-size 32,64,128,channel",
+        )
+    items = tuple(
+        tuple(Option(sum(sizes.linear(f, s) for f in choice.linears), 0.0) for s in choice.schemes)
+        for choice in choices
+    )
+    fixed = sizes.whole({}) - sum(row[-1].bytes for row in items)
+    return Problem(prepared, choices, items, sizes, fixed, output.name != MIXED)
+
+
+def require_suitable(problem: Problem, budget: int) -> None:
+    """Nothing, when the model has to be quantized for the budget, and can be.
+
+    Raises:
+        RefusedError: it fits as it is, or no choice fits.
+    """
+    whole = problem.bytes((None,) * len(problem.choices))
+    if whole <= budget:
+        raise RefusedError(
+            f"the model fits as it is: it takes {whole:,} of {budget:,} bytes",
+            hint="a smaller budget, or quantkit quantize",
+        )
+    least = min(map(problem.bytes, problem.uniforms()), default=whole)
+    if not problem.single:
+        least = min(least, problem.smallest)
+    if least > budget:
+        files = isinstance(problem.sizes, FileSizes)  # else bytes of a rank, which no option takes
+        larger = f"--size {least}B" if files else "a larger GPU, more of them"
+        raise RefusedError(
+            f"{budget:,} bytes do not hold the weights",
+            why=f"the smallest build of these schemes takes {least:,}",
+            hint=f"{larger}, or fewer bits",
+        )
+
+
+def with_costs(problem: Problem, calibration: Calibration, report: Report = silent) -> Problem:
+    """The problem with its options measured on calibration text."""
+    prepared = problem.prepared
+    method, _, _, options = parts_of(prepared.plan.recipe)
+    probe = probe_of(calibration)
+    effects = measure_effects(
+        prepared.model, problem.choices, method, options, probe, _probed, report
+    )
+    items = tuple(
+        tuple(replace(o, cost=cost) for o, cost in zip(row, costs(effect), strict=True))
+        for row, effect in zip(problem.items, effects, strict=True)
+    )
+    return replace(problem, items=items)
+
+
+def costs(effects: Sequence[Effect]) -> list[float]:
+    """Expected KL of each option of a group: that of the measured one in proportion to the loss."""
+    known = next((e for e in effects if e.kl is not None and e.loss > 0), None)
+    if known is None or known.kl is None:
+        return [0.0] * len(effects)
+    return [known.kl * effect.loss / known.loss for effect in effects]
+
+
+def _probed(choice: Choice) -> tuple[int, ...]:
+    """The option that does most: fewest bits, widest groups."""
+    order = [(s.bits, -(s.group_size or 1 << 30), j) for j, s in enumerate(choice.schemes) if s]
+    return (min(order)[2],) if order else ()
+
+
+def probe_of(calibration: Calibration) -> Probe:
+    """Short windows spread over the text to measure KL on, and others for the statistics."""
+    ids = calibration.input_ids
+    length = min(ids.shape[1], PROBE_LENGTH)
+    if len(ids) == 1:
+        raise RefusedError("one window of text is too little", hint="--samples 128, or more text")
+    count = min(PROBE_WINDOWS, max(1, len(ids) // 2))
+    scored = [len(ids) * i // count for i in range(count)]
+    rest = [i for i in range(len(ids)) if i not in scored]
+    wanted = max(1, STATISTICS_TOKENS // ids.shape[1])
+    kept = rest[:: max(1, len(rest) // wanted)][:wanted]
+    return Probe(ids[torch.tensor(kept)], ids[torch.tensor(scored)][:, :length])

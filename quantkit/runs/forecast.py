@@ -1,0 +1,144 @@
+"""What a run will take of this machine, planned before it starts and kept beside what it took."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from quantkit.bench.memory import resident_bytes
+from quantkit.bench.throughput import measure_pace, run_kernels
+from quantkit.checkpoint.files import found_in
+from quantkit.checkpoint.tensors import DTYPE_NAMES
+from quantkit.core.errors import ResourceError
+from quantkit.core.progress import Report, silent
+from quantkit.pipeline.measure import peak_rss
+from quantkit.pipeline.memory import give_back
+from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.write import sources
+from quantkit.planning.model.architecture import Architecture, Layer
+from quantkit.planning.model.headers import inventory_from_headers
+from quantkit.planning.run.estimate import Making, made_here
+from quantkit.planning.run.files import Run, RunPlan, plan_run
+from quantkit.planning.run.timing import Pace, Work, recall, remember
+
+LARGE = 200_000_000
+"""Weights that take some minutes, beside which half a minute of timing is little."""
+MARGIN = 1.1
+"""A run is refused only where even this much less than planned would not fit."""
+
+
+def forecast(
+    prepared: Prepared, ids: torch.Tensor | None, max_shard_size: int, report: Report = silent
+) -> Making:
+    """The plan of a run over the calibration windows `ids` beside what this process holds now."""
+    plan = plan_prepared(prepared, tuple(ids.shape) if ids is not None else (0, 0), max_shard_size)
+    if prepared.model.device.type != "cpu":
+        return Making(plan)
+    run_kernels()
+    give_back()
+    base = resident_bytes()
+    if base is None:
+        return Making(plan)
+    pace = pace_here(plan.work, report)
+    return made_here(plan, prepared.method.name, pace, base, peak_rss())
+
+
+def pace_here(work: Work, report: Report) -> Pace | None:
+    """The pace of this machine, which is timed now if it was not, and the work is worth it."""
+    pace = recall()
+    if pace is None and work.weights >= LARGE and resident_bytes() is not None:
+        remember(pace := measure_pace(report))
+    return pace
+
+
+def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> RunPlan:
+    """The plan of a run that is ready: its linears and groups are those that were traced.
+
+    `windows`: how many calibration windows there are, and how long they are; (0, 0) for none.
+    """
+    model, schemes = prepared.model, prepared.plan.schemes
+    config = model.config.get_text_config()
+    blocks = (Layer(None, None),) * len(model.skeleton.blocks)
+    dtype = DTYPE_NAMES[model.source_dtype]
+    hidden = int(config.hidden_size)
+    shape = Architecture(
+        "", hidden, int(config.vocab_size), tied=False, layers=blocks, context=None, dtype=dtype
+    )
+    facts = {fate.linear.name: fate.linear for fate in prepared.plan.fates}
+    quantized = {
+        tensor: (facts[linear], schemes[linear])
+        for tensor, linear in sources(model, schemes).items()
+    }
+    run = Run(
+        method=prepared.method.name,
+        output=prepared.format,
+        hidden=hidden,
+        dtype=dtype,
+        windows=windows[0],
+        length=windows[1],
+        max_shard_size=max_shard_size,
+        device=model.device.type,
+    )
+    return plan_run(inventory_from_headers(model.checkpoint.names, shape), quantized, run)
+
+
+def require_memory(found: Making) -> None:
+    """Nothing, where the planned peak may fit into the memory that is free.
+
+    Raises:
+        ResourceError: it does not by far.
+    """
+    free = available_bytes()
+    if free is None or found.peak_rss_bytes is None:
+        return
+    most = found.plan.peak
+    if most.bytes > MARGIN * free:
+        need = f"this run needs about {most.bytes / 1e9:,.1f} GB of memory"
+        raise ResourceError(
+            f"{need}, {free / 1e9:,.1f} GB are free",
+            why=f"{most.name}: {most.rule}",
+            hint="fewer or shorter calibration windows, such as --samples 32",
+        )
+
+
+def available_bytes(
+    proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """Memory that can be had without harm; None where the system does not tell.
+
+    The machine's with its swap, or what is left to the control groups of this process if less.
+    """
+    try:
+        lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+        free = (kilobytes["MemAvailable"] + kilobytes["SwapFree"]) * 1024
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+    return min([free, *_left_to_groups(proc, groups)])
+
+
+def _left_to_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """What the limit of each control group around this process leaves, v2 or v1.
+
+    A container sees its own group as the root. Pages of files count as used, but are given up.
+    """
+    own = found_in(proc / "self" / "cgroup", r"^0::/(.*)$") or ""
+    older = found_in(proc / "self" / "cgroup", r"^\d+:(?:.*,)?memory(?:,.*)?:/(.*)$") or ""
+    ways = (
+        (groups, own, "memory.max", "memory.current", r"^(?:in)?active_file (\d+)$"),
+        (
+            groups / "memory",
+            older,
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            r"^total_(?:in)?active_file (\d+)$",
+        ),
+    )
+    for root, name, limit, used, cached in ways:
+        for folder in (root / name, *(root / parent for parent in Path(name).parents)):
+            most, taken = (found_in(folder / file, r"^(\d+)$") for file in (limit, used))
+            if most and taken:
+                stat = found_in(folder / "memory.stat", r"(?s)(.*)") or ""
+                pages = sum(map(int, re.findall(cached, stat, re.MULTILINE)))
+                yield max(0, int(most) - int(taken) + pages)

@@ -1,0 +1,225 @@
+"""From a prepared model to a finished folder: quantized, proven, measured, described, named."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quantkit.calibration.tokens import Calibration
+from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.writer import ArtifactWriter
+from quantkit.core.gate import Undecided
+from quantkit.core.manifest import FILE_NAME, Manifest
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.eval.report.load import study_of_manifest
+from quantkit.eval.report.page import render
+from quantkit.pipeline.build import build
+from quantkit.pipeline.calibrate import shareable
+from quantkit.pipeline.manifest import manifest_of
+from quantkit.pipeline.measure import Cost, stopwatch
+from quantkit.pipeline.memory import map_large_tensors
+from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.write import planned_tensors
+from quantkit.recipes.schema import document_of
+from quantkit.results.error_map import error_map
+from quantkit.results.gates import SMOKE, engine_verdicts, judge, unscored
+from quantkit.results.schema import EVAL_FILE, EvalResult, GateOutcome, Subject
+from quantkit.runs.card import model_card
+from quantkit.runs.forecast import forecast, require_memory
+
+PAGE = "report.html"
+
+Score = Callable[[Source], EvalResult]
+"""Measures the artifact in a folder that has its manifest, but not yet its name."""
+
+
+@dataclass(frozen=True)
+class QuantizeResult:
+    """What a finished run made and what it cost.
+
+    `planned` and `measured` are the manifest's: of making it, without its evaluation.
+    """
+
+    output: Path
+    bytes: int
+    bits_per_weight: float
+    cost: Cost
+    planned: Mapping[str, float]
+    measured: Mapping[str, float]
+    recipe: Mapping[str, Any]
+    modules: tuple[Mapping[str, Any], ...]
+    evaluation: EvalResult | None
+    gates: tuple[GateOutcome, ...]
+    remarks: tuple[str, ...]
+    undecided: Undecided = "warn"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "output": str(self.output),
+            "bytes": self.bytes,
+            "bits_per_weight": self.bits_per_weight,
+            **asdict(self.cost),
+            "planned": dict(self.planned),
+            "measured": dict(self.measured),
+            "recipe": dict(self.recipe),
+            "modules": [dict(module) for module in self.modules],
+            "evaluation": self.evaluation.to_dict() if self.evaluation else None,
+            "gates": [gate.model_dump() for gate in self.gates],
+            "remarks": list(self.remarks),
+        }
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to make, of what, and where."""
+
+    source: Source
+    prepared: Prepared
+    calibration: Calibration | None
+    output: Path
+    max_shard_size: int
+    trust_remote_code: bool = False
+
+
+def produce(
+    order: Order,
+    score: Score | None = None,
+    baseline: EvalResult | None = None,
+    report: Report = silent,
+) -> QuantizeResult:
+    """Make the artifact; it appears whole or not at all.
+
+    An evaluation that fails costs nothing but itself: the artifact is proven by then, and is
+    published with a remark that says why there are no figures.
+
+    Raises:
+        ResourceError: it would take more memory or disk than there is; nothing was read yet.
+        QuantkitError: with exit code, reason and remedy; the output is then untouched.
+    """
+    with drafted(order, report) as draft:
+        return finish(draft, score, baseline)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A proven artifact that has its manifest, but not yet its name."""
+
+    order: Order
+    writer: ArtifactWriter
+    manifest: Manifest
+    watch: Callable[[], Cost]
+
+    @property
+    def source(self) -> Source:
+        """The folder, to be measured."""
+        return Source(self.writer.folder)
+
+
+@contextmanager
+def drafted(order: Order, report: Report = silent) -> Iterator[Draft]:
+    """The quantized model, which is gone at the end unless it was finished.
+
+    Raises:
+        QuantkitError: as `produce`.
+    """
+    watch, prepared = stopwatch(), order.prepared
+    map_large_tensors()
+    ids = order.calibration.input_ids if order.calibration else None
+    coming = forecast(prepared, ids, order.max_shard_size, report)
+    report(Progress("plan", 1, 1, coming.line()))
+    require_memory(coming)
+    specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
+    with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
+        trust = order.trust_remote_code
+        built = build(prepared, writer, ids, report, trust_remote_code=trust)
+        document = document_of(shareable(prepared.plan.recipe))
+        manifest = manifest_of(order.source, prepared, document, order.calibration, built)
+        manifest = replace(manifest, planned=coming.to_dict(), measured=asdict(watch()))
+        writer.write_json(FILE_NAME, manifest.to_dict())
+        yield Draft(order, writer, manifest, watch)
+
+
+def finish(
+    draft: Draft,
+    score: Score | None = None,
+    baseline: EvalResult | None = None,
+    output: Path | None = None,
+) -> QuantizeResult:
+    """Measure a draft, describe it and give it its name: the order's, or `output` beside it."""
+    order, writer, manifest = draft.order, draft.writer, draft.manifest
+    found, interrupted = None, None
+    try:
+        found = score(draft.source) if score else None
+    except Exception as error:  # noqa: BLE001 - whatever it is, hours of work are not lost to it
+        why = getattr(error, "what", None) or f"{type(error).__name__}: {error}"
+        why = why.splitlines()[0].replace(str(writer.folder), order.output.name)
+        manifest = manifest.remarked(f"not evaluated: {why}")
+    except KeyboardInterrupt as stop:
+        manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
+    judged = _judged(order, manifest, found, baseline)
+    writer.output = output or order.output
+    _publish(writer, manifest, judged if found else None, order.source)
+    if interrupted is not None:
+        raise interrupted
+    return QuantizeResult(
+        output=writer.output,
+        bytes=manifest.bytes,
+        bits_per_weight=manifest.bits_per_weight,
+        cost=draft.watch(),
+        planned=manifest.planned,
+        measured=manifest.measured,
+        recipe=manifest.recipe,
+        modules=manifest.modules,
+        evaluation=judged if found else None,
+        gates=tuple(judged.gates),
+        remarks=manifest.remarks,
+        undecided=judged.undecided,
+    )
+
+
+def _judged(
+    order: Order, manifest: Manifest, found: EvalResult | None, baseline: EvalResult | None
+) -> EvalResult:
+    """The result with what the manifest knows of the artifact, and the recipe's gates judged."""
+    recipe = order.prepared.plan.recipe
+    name = recipe.name  # not the folder's: the same inputs give the same bytes
+    scored = found or unscored(Subject(name=name))
+    artifact = scored.artifact.model_copy(
+        update={
+            "name": name,
+            "bytes": manifest.bytes,
+            "bits_per_weight": manifest.bits_per_weight,
+            "method": recipe.method,
+            "scheme": ", ".join(sorted({str(module["scheme"]) for module in manifest.modules})),
+            "format": manifest.format,
+        }
+    )
+    decides = found is not None and found.protocol.text != SMOKE
+    whole = scored.model_copy(
+        update={
+            "artifact": artifact,
+            "engines": engine_verdicts(manifest.engines),
+            "modules": error_map(manifest.modules),
+            # the small text that ships could not have passed any gate
+            "undecided": recipe.undecided if decides else "warn",
+        }
+    )
+    return whole.model_copy(update={"gates": list(judge(recipe.gates, whole, baseline))})
+
+
+def _publish(
+    writer: ArtifactWriter, manifest: Manifest, found: EvalResult | None, source: Source
+) -> None:
+    """Write what the figures belong into, and give the folder its name."""
+    if found is not None:
+        writer.write_json(EVAL_FILE, found.to_dict())
+    document = manifest.to_dict() | {"evaluation": found.to_dict() if found else None}
+    writer.write_json(FILE_NAME, document)
+    # the page says nothing that two runs differ in: neither seconds nor the folder's name
+    study = study_of_manifest({**document, "planned": {}, "measured": {}}, manifest.recipe["name"])
+    if study is not None:
+        writer.write_bytes(PAGE, render(study).encode())
+    writer.write_bytes("README.md", model_card(document, source.folder).encode())
+    writer.publish()

@@ -1,0 +1,1 @@
+"""Many recipes on one model, in a journal from which a killed sweep goes on."""

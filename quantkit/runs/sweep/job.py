@@ -1,0 +1,182 @@
+"""One run of a sweep: make the artifact, score it against what all runs share."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from quantkit.calibration.tokens import Calibration
+from quantkit.checkpoint.files import read_json, sha256
+from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.core.errors import QuantkitError
+from quantkit.core.manifest import FILE_NAME
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.eval.compare import stored_reference, text_of
+from quantkit.eval.contamination import screen_by_tokens
+from quantkit.eval.reference_store import Reference
+from quantkit.eval.session import evaluate_models
+from quantkit.eval.subject import content_hash, describe
+from quantkit.eval.text import EvaluationText, TextChoice
+from quantkit.model.open import OpenModel, open_model
+from quantkit.pipeline.calibrate import calibrate, shareable
+from quantkit.pipeline.start import device_of, start
+from quantkit.recipes.schema import document_of
+from quantkit.results.file import read_result
+from quantkit.results.schema import EVAL_FILE, ORIGINAL, EvalResult, SweepResult, SweepRun
+from quantkit.runs.produce import Order, produce
+from quantkit.runs.sweep.journal import RUNS, Job, require_same, write_json
+
+REFERENCES = "reference"
+
+
+@dataclass(frozen=True)
+class SweepInputs:
+    """What all runs of a sweep share; text that one of them is calibrated on scores none."""
+
+    source: Source
+    folder: Path
+    choice: TextChoice
+    calibrations: tuple[CalibrationSpec, ...]
+    device: str
+    trust_remote_code: bool
+
+
+def begin(
+    inputs: SweepInputs, jobs: Sequence[Job], report: Report = silent
+) -> tuple[SweepResult, tuple[Job, ...]]:
+    """The journal of a sweep that has not run, with the original's result and all jobs as pending.
+
+    The jobs come back with the hashes of what they are calibrated on.
+
+    Raises:
+        InputError: the folder holds a sweep of another model or workload.
+    """
+    _SHARED.clear()  # files may have changed since the last sweep of this process
+    _CALIBRATIONS.clear()
+    model = open_model(inputs.source.folder, trust_remote_code=inputs.trust_remote_code)
+    text = _text(inputs, model)
+    workload = {key: text.protocol[key] for key in ("name", "text", "tokens_sha256")}
+    require_same(inputs.folder, content_hash(model.checkpoint), workload)
+    text, reference = _shared(inputs, report)
+    path = inputs.folder / RUNS / ORIGINAL / EVAL_FILE
+    if not _is_of(path, text, reference):
+        path.parent.mkdir(exist_ok=True)
+        found = evaluate_models(model, text, artifact=reference.subject, report=report)
+        write_json(path, found.to_dict())
+    sealed = []
+    for job in jobs:
+        made = _calibration(inputs, model, job.recipe.calibration)
+        sealed.append(replace(job, calibration_sha256=made.ledger.sha256 if made else None))
+    original = SweepRun(
+        key=ORIGINAL,
+        label=ORIGINAL,
+        family="ref",
+        eval=str(path.relative_to(inputs.folder)),
+        eval_sha256=sha256(path),
+        summary=read_result(path, EvalResult).summary(),
+        status="done",
+    )
+    fresh = SweepResult(
+        schema="quantkit.sweep/1",
+        created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=reference.subject,
+        workload=workload,
+        runs=[original, *(job.entry(status="pending") for job in sealed)],
+    )
+    return fresh, tuple(sealed)
+
+
+def _is_of(path: Path, text: EvaluationText, reference: Reference) -> bool:
+    """Whether the result in a file is of this original on this text."""
+    if not path.is_file():
+        return False
+    found = read_result(path, EvalResult)
+    same = found.protocol.tokens_sha256 == text.protocol["tokens_sha256"]
+    return same and found.artifact.sha256 == reference.subject.sha256
+
+
+def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = silent) -> EvalResult:
+    """The artifact's result; one that a killed sweep had finished is not made again.
+
+    Raises:
+        QuantkitError: the recipe cannot be run, or its artifact cannot be evaluated.
+    """
+    trust = inputs.trust_remote_code
+    device = device_of(inputs.device)
+    prepared = start(inputs.source.folder, job.recipe, device, trust_remote_code=trust)
+    if _made(artifact, prepared.plan.recipe, job):
+        return _named(read_result(artifact / EVAL_FILE, EvalResult), job)
+    if artifact.exists():
+        shutil.rmtree(artifact)
+    calibration = _calibration(inputs, prepared.model, prepared.plan.recipe.calibration)
+    order = Order(inputs.source, prepared, calibration, artifact, DEFAULT_SHARD_SIZE, trust)
+
+    def told(progress: Progress) -> None:
+        report(replace(progress, stage=f"{job.label}: {progress.stage}"))
+
+    result = produce(order, lambda written: _score(inputs, written, told), report=told)
+    if result.evaluation is None:
+        raise QuantkitError(result.remarks[-1])
+    return _named(result.evaluation, job)
+
+
+def _named(found: EvalResult, job: Job) -> EvalResult:
+    """The result by the name of its run; every artifact of a sweep lies in a folder `artifact`."""
+    artifact = found.artifact.model_copy(update={"name": job.key})
+    return found.model_copy(update={"artifact": artifact})
+
+
+def _made(artifact: Path, recipe: Recipe, job: Job) -> bool:
+    """Whether the artifact is there, measured, and of this recipe and calibration."""
+    if not (artifact / EVAL_FILE).is_file():
+        return False
+    manifest = read_json(artifact / FILE_NAME)
+    calibrated = (manifest["calibration"] or {}).get("sha256")
+    same = manifest["recipe"] == document_of(shareable(recipe))
+    return bool(same and calibrated == job.calibration_sha256)
+
+
+def _score(inputs: SweepInputs, written: Source, report: Report) -> EvalResult:
+    text, reference = _shared(inputs)
+    model = open_model(written.folder, trust_remote_code=inputs.trust_remote_code)
+    subject = describe(written, model.checkpoint)
+    return evaluate_models(model, text, reference, subject, report)
+
+
+_SHARED: dict[SweepInputs, tuple[EvaluationText, Reference]] = {}
+_CALIBRATIONS: dict[tuple[SweepInputs, CalibrationSpec], Calibration | None] = {}
+
+
+def _shared(inputs: SweepInputs, report: Report = silent) -> tuple[EvaluationText, Reference]:
+    """Text and reference of all runs, the latter from the sweep's own store."""
+    if inputs not in _SHARED:
+        model = open_model(inputs.source.folder, trust_remote_code=inputs.trust_remote_code)
+        text, cache = _text(inputs, model), inputs.folder / REFERENCES
+        reference = stored_reference(inputs.source, model, text, cache, report=report)
+        _SHARED[inputs] = text, reference
+    return _SHARED[inputs]
+
+
+def _text(inputs: SweepInputs, model: OpenModel) -> EvaluationText:
+    """The text less what any of the recipes is calibrated on."""
+    source, trust = inputs.source, inputs.trust_remote_code
+    text = text_of(source, model, inputs.choice, trust_remote_code=trust)
+    for spec in inputs.calibrations:
+        made = _calibration(inputs, model, spec)
+        tokens = made.input_ids if made else None
+        text = screen_by_tokens(tokens, source.folder, trust_remote_code=trust)(text)
+    return text
+
+
+def _calibration(
+    inputs: SweepInputs, model: OpenModel, spec: CalibrationSpec
+) -> Calibration | None:
+    """Calibration tokens, made once for all recipes that ask for the same."""
+    key = (inputs, spec)
+    if key not in _CALIBRATIONS:
+        trust = inputs.trust_remote_code
+        _CALIBRATIONS[key] = calibrate(model, spec, trust_remote_code=trust)
+    return _CALIBRATIONS[key]

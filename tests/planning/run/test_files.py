@@ -1,0 +1,93 @@
+"""Files to the byte and memory of a quantize run, planned without torch."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.core import registry
+from quantkit.core.errors import RefusedError
+from quantkit.planning.model.config import read_architecture
+from quantkit.planning.model.parameters import inventory_from_config
+from quantkit.planning.model.weights import planned_model
+from quantkit.planning.run.files import RunPlan, plan_recipe
+from quantkit.planning.run.workspace import RULES
+from quantkit.recipes.loader import build_recipe
+from tests.planning.conftest import MODELS
+
+W4A16 = {"method": "gptq", "format": "compressed-tensors", "group_size": 128}
+GPTQ: dict[str, Any] = {"method": "gptq", "format": "gptq", "group_size": 128}
+AWQ = {"method": "awq", "format": "awq", "group_size": 128}
+NF4 = {"recipe": "nf4-double"}
+
+
+def of_config(name: str, depth: int | None = None, **flags: Any) -> RunPlan:
+    config = MODELS[name]["config"] | ({"num_hidden_layers": depth} if depth else {})
+    architecture = read_architecture(config)
+    model = planned_model(name, inventory_from_config(config, architecture), architecture)
+    recipe = build_recipe(flags.pop("recipe", None), **flags)
+    return plan_recipe(model, recipe, DEFAULT_SHARD_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "size"),
+    [
+        ("Llama-2-7B", W4A16, 3_864_014_336),
+        ("Llama-2-7B", GPTQ, 3_893_862_400),
+        ("Llama-2-7B", AWQ, 3_889_307_648),
+        ("Llama-3-8B", W4A16, 5_700_595_200),
+        ("Llama-3-8B", GPTQ, 5_732_835_328),
+        ("Llama-3-8B", AWQ, 5_727_854_592),
+        ("Llama-3-8B", NF4, 5_702_539_264),
+        ("Llama-3-70B", W4A16, 39_500_407_552),
+        ("Llama-3-70B", GPTQ, 39_792_689_152),
+        ("Llama-3.1-405B", W4A16, 215_512_692_512),
+        ("Qwen3-32B", W4A16, 19_203_408_896),
+    ],
+)
+def test_known_sizes_of_public_models(model: str, flags: dict[str, Any], size: int) -> None:
+    shards = of_config(model, **flags).shards
+    specs = [spec for shard in shards for spec in shard.specs]
+    states = sum(spec.nbytes for spec in specs if "quant_state" in spec.name)
+    assert sum(spec.nbytes for spec in specs) - states == size
+    assert all(shard.nbytes <= DEFAULT_SHARD_SIZE for shard in shards)
+
+
+def test_every_method_has_a_rule() -> None:
+    assert {name.replace("-", "_") for name in registry.names("methods")} == set(RULES)
+
+
+def test_memory_follows_the_windows_and_the_largest_group() -> None:
+    """Llama-3-8B: 262,144 tokens paused at down_proj hold 3 x 4096 + 14336 numbers of 2 bytes."""
+    full, none = of_config("Llama-3-8B", **GPTQ), of_config("Llama-3-8B", **GPTQ, samples=0)
+    paused = 128 * 2048 * (3 * 4096 + 14336) * 2
+    assert paused < full.peak.bytes < paused + 5 * 10**9
+    assert "mlp.down_proj" in full.peak.rule
+    assert none.peak.bytes < 4 * 10**9
+    assert full.bytes == none.bytes
+    assert full.bytes < full.disk_bytes < 1.06 * full.bytes
+
+
+def test_a_deeper_model_takes_no_more_memory() -> None:
+    peaks = {of_config("Llama-3-8B", depth, **GPTQ).peak.bytes for depth in (8, 32)}
+    assert len(peaks) == 1
+
+
+def test_what_cannot_be_quantized_is_not_planned() -> None:
+    with pytest.raises(RefusedError, match="DeepSeek"):
+        of_config("DeepSeek-V2-Lite", **GPTQ)
+    with pytest.raises(RefusedError, match="group size 96"):
+        of_config("Llama-3-8B", **GPTQ | {"group_size": 96})
+
+
+def test_a_run_is_planned_without_torch() -> None:
+    program = (
+        "import sys\n"
+        "import quantkit.planning.run.files\n"
+        "from quantkit.core import registry\n"
+        "for name in registry.names('formats'): registry.load('formats', name, 'FORMAT')\n"
+        "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

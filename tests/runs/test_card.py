@@ -1,0 +1,159 @@
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantkit.core.manifest import Manifest
+from quantkit.recipes.document import parse
+from quantkit.runs.card import model_card
+
+EVALUATION = {
+    "status": "valid",
+    "perplexity": {"value": 29.13, "standard_error": 1.3},
+    "reference_perplexity": {"value": 27.68, "standard_error": 1.2},
+    "kl": {
+        "mean": 0.0241,
+        "standard_error": 0.0013,
+        "median": 0.011,
+        "p99": 0.32,
+        "max": 4.6,
+        "floor_mean": 1e-9,
+    },
+    "top1_agreement": 0.93,
+    "top1_standard_error": 0.002,
+    "protocol": {
+        "name": "documents",
+        "text": "smoke",
+        "sequence_length": 512,
+        "windows": 16,
+        "dtype": "bfloat16",
+    },
+}
+
+
+def manifest(**changes: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "source": {"id": "org/Example-8B", "revision": "a" * 40},
+        "recipe": {"name": "gptq", "method": "gptq", "description": ""},
+        "format": "compressed-tensors",
+        "calibration": {
+            "source": "default",
+            "samples": 128,
+            "sequence_length": 2048,
+            "sha256": "f",
+        },
+        "modules": ({"name": "m", "scheme": "W4 g64 sym"}, {"name": "n", "scheme": "W4 g64 sym"}),
+        "tensors": {},
+        "side_files": {},
+        "bytes": 5_700_000_000,
+        "bits_per_weight": 4.41,
+        "evaluation": EVALUATION,
+        "remarks": ("group size 64: the largest that divides every quantized width",),
+        "environment": {"torch": "2.13.0"},
+        "planned": {},
+        "measured": {},
+        "engines": {},
+    }
+    return Manifest(**fields | changes).to_dict()
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    _, text, _ = card.split("---\n", 2)
+    return parse(text, "card").data
+
+
+def test_front_matter_says_what_the_hub_asks() -> None:
+    assert front_matter(model_card(manifest())) == {
+        "base_model": "org/Example-8B",
+        "base_model_relation": "quantized",
+        "pipeline_tag": "text-generation",
+        "library_name": "transformers",
+        "tags": ["quantkit", "gptq", "compressed-tensors", "4-bit"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("original", "kept"),
+    [
+        ("license: other\nlicense_name: llama3\ntags:\n- conversational\n", ("other", "llama3")),
+        ("license: apache-2.0\nlicense_name: 'a: b # \"c'\n", ("apache-2.0", 'a: b # "c')),
+        ("license: &a x\nlicense_name: *a\n", (None, None)),
+        ("", (None, None)),
+    ],
+)
+def test_the_licence_is_the_original_s(
+    tmp_path: Path, original: str, kept: tuple[str | None, str | None]
+) -> None:
+    (tmp_path / "README.md").write_text(f"---\n{original}\n---\n# Example\n", encoding="utf-8")
+    found = front_matter(model_card(manifest(), tmp_path))
+    assert (found.get("license"), found.get("license_name")) == kept
+    assert ("conversational" in found["tags"]) == ("conversational" in original)
+
+
+def test_figures_come_with_their_errors() -> None:
+    card = model_card(manifest())
+    assert "| perplexity | 27.68 ± 1.2 | 29.13 ± 1.3 |" in card
+    assert "mean, nats per token | 1e-09 | 0.0241 ± 0.0013 |" in card
+    assert "| same likeliest token |  | 0.93 ± 0.002 |" in card
+    assert "5,700,000,000 bytes, 4.41 bits per weight" in card
+    assert "small text that ships" in card
+
+
+def test_no_figures_where_none_were_measured_or_they_are_invalid() -> None:
+    for evaluation in (None, EVALUATION | {"status": "invalid"}):
+        assert "## Quality" not in model_card(manifest(evaluation=evaluation))
+
+
+def test_engines_are_those_that_load_it() -> None:
+    card = model_card(manifest(engines={"transformers": None, "vllm": "3 bits have no kernel"}))
+    assert "pip install transformers compressed-tensors accelerate" in card
+    assert "vllm serve" not in card
+    assert "vllm does not load it: 3 bits have no kernel." in card
+    assert "vllm serve FOLDER" in model_card(manifest(engines={"vllm": None}))
+
+
+def test_a_local_model_leaves_no_path_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    card = model_card(manifest(source={"id": None, "revision": None}), folder)
+    assert str(tmp_path) not in card
+    assert "# my-model W4 g64 sym (gptq)" in card
+    assert "base_model" not in front_matter(card)
+
+
+def test_everything_optional_may_be_missing() -> None:
+    card = model_card(manifest(calibration=None, evaluation=None, remarks=()))
+    assert "Calibration" not in card
+    assert not any(line != line.rstrip() for line in card.splitlines())
+    assert "\n\n\n" not in card
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\ntags: 5\nlicense: mit\n---\n",
+        "---\ntags: true\nlicense: mit\n---\n",
+        "---\r\nlicense: mit\r\n---",
+    ],
+)
+def test_odd_front_matter_of_the_original_costs_only_what_is_odd(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_bytes(text.encode())
+    fields = front_matter(model_card(manifest(), tmp_path))
+    assert fields["license"] == "mit"
+    assert "conversational" not in fields["tags"]
+
+
+@pytest.mark.parametrize("text", ["---" + "\n" * 200_000, "---\n" + "x: y\n" * 100_000 + "---\n"])
+def test_a_card_without_an_end_in_sight_is_let_go_at_once(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    started = time.perf_counter()
+    assert "license" not in front_matter(model_card(manifest(), tmp_path))
+    assert time.perf_counter() - started < 5
+
+
+def test_a_card_that_leads_out_of_the_folder_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("---\nlicense: secret\n---\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "README.md").symlink_to(tmp_path / "elsewhere")
+    assert "license" not in front_matter(model_card(manifest(), tmp_path / "model"))

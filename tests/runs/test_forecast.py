@@ -1,0 +1,156 @@
+"""What a run will take, planned from headers alone, by the trace, and in fact."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantkit.checkpoint.reader import open_checkpoint
+from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.core.errors import RefusedError, ResourceError
+from quantkit.model.embedded_model import FOLDER
+from quantkit.pipeline.start import start
+from quantkit.planning.model.config import read_architecture
+from quantkit.planning.model.headers import inventory_from_headers
+from quantkit.planning.run.files import Run, plan_run, planned_linears
+from quantkit.recipes.loader import build_recipe
+from quantkit.runs import forecast as module
+from quantkit.runs.forecast import available_bytes, forecast, plan_prepared, require_memory
+from tests.conftest import FAMILIES, LONG_TAIL
+
+RUN = """
+import json, sys, quantkit
+quantkit.quantize(
+    sys.argv[1], sys.argv[2], evaluate=False, max_shard_size=int(sys.argv[4]),
+    recipe=quantkit.build_recipe(**json.loads(sys.argv[3])),
+)
+"""
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *LONG_TAIL])
+def test_headers_alone_plan_what_the_trace_plans(
+    tiny_checkpoint: Callable[..., Path], family: str
+) -> None:
+    folder = tiny_checkpoint(family, dtype="bfloat16")
+    recipe = build_recipe(method="gptq", bits=8, group_size="channel", samples=4)
+    try:
+        prepared = start(folder, recipe)
+    except RefusedError:
+        pytest.skip("quantkit cannot quantize this family")
+    traced = plan_prepared(prepared, (4, 64), DEFAULT_SHARD_SIZE)
+    checkpoint = open_checkpoint(folder)
+    architecture = read_architecture(checkpoint.config)
+    inventory = inventory_from_headers(checkpoint.names, architecture)
+    run = Run("gptq", prepared.format, architecture.hidden, "BF16", 4, 64, DEFAULT_SHARD_SIZE)
+    quantized = planned_linears(inventory, recipe, transposed=family == "gpt2")
+    found = plan_run(inventory, quantized, run)
+    assert found.shards == traced.shards
+    assert found.peak.bytes == pytest.approx(traced.peak.bytes, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("family", "flags"),
+    [
+        ("llama", {"method": "gptq", "samples": 64, "sequence_length": 256}),
+        ("gpt2", {"method": "gptq", "symmetric": False, "samples": 4, "sequence_length": 64}),
+        ("embedded", {"recipe": "nf4-double", "samples": 0}),
+        ("embedded", {"method": "smoothquant", "samples": 16, "sequence_length": 512}),
+    ],
+)
+def test_real_runs_take_what_was_planned(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, family: str, flags: dict[str, Any]
+) -> None:
+    dtype = "bfloat16" if family == "llama" else "float32"
+    folder = FOLDER if family == "embedded" else tiny_checkpoint(family, dtype=dtype)
+    out = tmp_path / "out"
+    arguments = [str(folder), str(out), json.dumps(flags), str(700_000)]
+    subprocess.run([sys.executable, "-c", RUN, *arguments], check=True)
+    manifest = json.loads((out / "quantkit.json").read_text())
+    planned, measured = manifest["planned"], manifest["measured"]
+    files = [path.stat().st_size for path in out.glob("*.safetensors")]
+    assert len(files) > 1 or family != "embedded"
+    assert planned["bytes"] == sum(files) == manifest["bytes"]
+    assert 0.95 < planned["peak_rss_bytes"] / measured["peak_rss_bytes"] < 1.1
+    assert planned["base_rss_bytes"] < measured["peak_rss_bytes"]
+
+
+def test_a_run_that_cannot_fit_is_refused_before_it_begins(
+    tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = start(tiny_checkpoint("llama"), build_recipe(samples=4))
+    found = forecast(prepared, None, DEFAULT_SHARD_SIZE)
+    free = available_bytes()
+    assert free is not None
+    assert free > 10**8
+    require_memory(found)
+    vast = replace(found.plan.peak, bytes=2 * free)
+    monstrous = replace(found, plan=replace(found.plan, stages=(vast,)))
+    with pytest.raises(ResourceError, match="GB of memory") as caught:
+        require_memory(monstrous)
+    assert caught.value.exit_code == 5
+    assert "--samples" in caught.value.hint
+    monkeypatch.setattr(module, "available_bytes", lambda: None)
+    require_memory(monstrous)
+
+
+def system(root: Path, cgroup: str, groups: dict[str, str]) -> tuple[Path, Path]:
+    """/proc and /sys/fs/cgroup of a machine with 8 GB free, and files of control groups."""
+    files = {"proc/meminfo": "MemAvailable: 7000000 kB\nSwapFree: 1000000 kB\n"}
+    files |= {"proc/self/cgroup": cgroup, **{f"groups/{k}": v for k, v in groups.items()}}
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root / "proc", root / "groups"
+
+
+MACHINE = 8_000_000 * 1024
+V1 = "memory/docker/1/memory."
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "groups", "left"),
+    [
+        ("", {}, MACHINE),
+        ("0::/\n", {"memory.max": "max\n", "memory.current": "5\n"}, MACHINE),
+        ("0::/\n", {"memory.max": "2000\n", "memory.current": "500\n"}, 1500),
+        ("0::/\n", {"memory.max": "2000\n", "memory.current": "2500\n"}, 0),
+        (
+            "0::/\n",
+            {
+                "memory.max": "2000",
+                "memory.current": "500",
+                "memory.stat": "anon 9\ninactive_file 100\nactive_file 50\n",
+            },
+            1650,
+        ),
+        (
+            "0::/pod/one\n",
+            {
+                "pod/one/memory.max": "max",
+                "pod/one/memory.current": "1",
+                "pod/memory.max": "900",
+                "pod/memory.current": "100",
+            },
+            800,
+        ),
+        (
+            "5:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::/system\n",
+            {f"{V1}limit_in_bytes": "700", f"{V1}usage_in_bytes": "100"},
+            600,
+        ),
+        (
+            "4:memory:/docker/1\n",
+            {"memory/memory.limit_in_bytes": "700", "memory/memory.usage_in_bytes": "200"},
+            500,
+        ),
+    ],
+)
+def test_a_container_has_what_its_limit_leaves(
+    tmp_path: Path, cgroup: str, groups: dict[str, str], left: int
+) -> None:
+    assert available_bytes(*system(tmp_path, cgroup, groups)) == left
