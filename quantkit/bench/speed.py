@@ -5,7 +5,6 @@ from pathlib import Path
 
 from quantkit.bench.local import LocalResult, measure_local
 from quantkit.core.progress import Report, silent
-from quantkit.eval.reference_store import is_store
 from quantkit.results.schema import Memory, Speed
 
 
@@ -30,15 +29,11 @@ def measure_speed(
 ) -> SpeedResult:
     """The artifact timed in this process (`local`), in vLLM (`engine`), or both.
 
-    A reference without weights (a stored one) gives no ratios, and a note.
+    Ratios are to the `reference`; without one there are none.
 
     Raises:
         RefusedError: `engine`, and vLLM is not there or does not serve the artifact.
     """
-    notes: list[str] = []
-    if reference is not None and is_store(reference):
-        notes.append(f"no speed ratio: `{reference.name}` is no model that could be run")
-        reference = None
     here = LocalResult()
     if local:
         here = measure_local(
@@ -50,4 +45,4 @@ def measure_speed(
 
         served = measure_vllm(artifact, report=report, trust_remote_code=trust_remote_code)
     speed = Speed(local=list(here.cells), engine=served)
-    return SpeedResult(speed, here.memory, (*notes, *here.notes))
+    return SpeedResult(speed, here.memory, tuple(here.notes))

@@ -103,16 +103,19 @@ def _extras(
             artifact, original_model, wanted.choice, trust_remote_code=trust, report=report
         )
     if wanted.speed or wanted.engine:
+        stored = reference is not None and is_store(reference.folder)
         timed = measure_speed(
             artifact.folder,
-            reference.folder if reference else None,
+            reference.folder if reference and not stored else None,
             local=wanted.speed,
             engine=wanted.engine is not None,
             device=wanted.device,
             trust_remote_code=trust,
             report=report,
         )
-        extras |= {"speed": timed.speed, "notes": timed.notes}
+        without = "no speed ratio: `{}` is no model that could be run"
+        notes = (without.format(reference.folder.name),) if reference and stored else ()
+        extras |= {"speed": timed.speed, "notes": (*notes, *timed.notes)}
         if timed.memory.parts_bytes:
             extras["memory"] = timed.memory
     return extras
