@@ -88,7 +88,6 @@ def main() -> None:
         engine="vllm",
         schemes=schemes_of((4, 8), (32, 64, 128, None)),
         calibration=CalibrationSpec(samples=arguments.samples),
-        device="cpu",
     )
     problem, calibration = measure(wanted, pose(wanted))
     names = {chosen[0].label(): chosen[0] for chosen in problem.uniforms()}

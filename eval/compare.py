@@ -9,6 +9,7 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.session import Session
 from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.reference_store import (
     Form,
@@ -47,11 +48,10 @@ def compare(
     artifact: Source,
     reference: Source | None,
     choice: TextChoice = SHIPPED_TEXT,
+    session: Session = Session(),
     *,
     keep: tuple[Path, Form] | None = None,
     screen: Screen = _all_of_it,
-    trust_remote_code: bool = False,
-    report: Report = silent,
 ) -> EvalResult:
     """Perplexity of `artifact` and, with a `reference`, its divergence from it.
 
@@ -64,10 +64,11 @@ def compare(
     """
     if keep is not None:
         check_output(keep[0])
-    model = open_model(artifact.folder, trust_remote_code=trust_remote_code)
-    text = screen(text_of(artifact, model, choice, trust_remote_code=trust_remote_code))
+    session = session.on("cpu")
+    model = open_model(artifact.folder, session)
+    text = screen(text_of(artifact, model, choice, session))
     subject = describe(artifact, model.checkpoint)
-    told = _staged("evaluate", report)
+    told = _staged("evaluate", session.report)
     if keep is not None and (reference is None or is_store(reference.folder)):
         raise InputError("there is no reference to be kept", hint="--reference MODEL")
     if reference is None:
@@ -75,9 +76,9 @@ def compare(
     if is_store(reference.folder):
         known = read_store(reference.folder, text)
         return evaluate_models(model, text, known, subject, told)
-    tokenizer = load_tokenizer(reference.folder, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(reference.folder, session)
     require_same_vocabulary(vocabulary_hash(tokenizer), text.vocabulary_sha256)
-    original = open_model(reference.folder, trust_remote_code=trust_remote_code)
+    original = open_model(reference.folder, session)
     subjects = (subject, describe(reference, original.checkpoint))
     result, computed = evaluate_together(model, original, text, subjects, told)
     if keep is not None:
@@ -86,11 +87,7 @@ def compare(
 
 
 def smoke_score(
-    source: Source,
-    calibration: Calibration | None,
-    *,
-    trust_remote_code: bool = False,
-    report: Report = silent,
+    source: Source, calibration: Calibration | None, session: Session = Session()
 ) -> Callable[[Source], EvalResult]:
     """What measures a fresh artifact against its model, on text that ships and did not make it."""
     ids = calibration.input_ids if calibration else None
@@ -100,9 +97,8 @@ def smoke_score(
             written,
             source,
             TextChoice(windows=SMOKE_WINDOWS),
-            screen=screen_by_tokens(ids, source.folder, trust_remote_code=trust_remote_code),
-            trust_remote_code=trust_remote_code,
-            report=report,
+            session,
+            screen=screen_by_tokens(ids, source.folder, session),
         )
 
     return score
@@ -112,9 +108,7 @@ def triaged(
     artifact: Source,
     reference: Source,
     choice: TextChoice = SHIPPED_TEXT,
-    *,
-    trust_remote_code: bool = False,
-    report: Report = silent,
+    session: Session = Session(),
 ) -> Triage:
     """Which parts of `artifact` carry its divergence from the model `reference`.
 
@@ -123,8 +117,8 @@ def triaged(
     Raises:
         RefusedError: the two have different numbers of blocks.
     """
-    model = open_model(artifact.folder, trust_remote_code=trust_remote_code)
-    original = open_model(reference.folder, trust_remote_code=trust_remote_code)
+    session = session.on("cpu")
+    model, original = (open_model(s.folder, session) for s in (artifact, reference))
     if depth(model) != depth(original):
         raise RefusedError(
             "the model and its reference have different numbers of blocks",
@@ -132,15 +126,15 @@ def triaged(
             hint="the model that the artifact was made from as --reference",
         )
     few = replace(choice, windows=min(choice.windows or TRIAGE_WINDOWS, TRIAGE_WINDOWS))
-    text = text_of(artifact, model, few, trust_remote_code=trust_remote_code)
-    return triage(model, original, text, report)
+    text = text_of(artifact, model, few, session)
+    return triage(model, original, text, session.report)
 
 
 def text_of(
-    source: Source, model: OpenModel, choice: TextChoice, *, trust_remote_code: bool = False
+    source: Source, model: OpenModel, choice: TextChoice, session: Session = Session()
 ) -> EvaluationText:
     """The text as the model's own tokenizer sees it, in windows no longer than its context."""
-    tokenizer = load_tokenizer(source.folder, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(source.folder, session)
     return read_text(choice, tokenizer, context_length(model))
 
 

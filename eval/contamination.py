@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import Tokenizer, load_tokenizer, tokenize
 from quantkit.core.errors import InputError, QuantkitError
+from quantkit.core.session import Session
 from quantkit.eval.overlap import without_overlap
 from quantkit.eval.subject import read_manifest
 from quantkit.eval.text import EvaluationText
 
 
 def screen_by_manifest(
-    folder: Path, *, allow: bool = False, trust_remote_code: bool = False
+    folder: Path, session: Session = Session(), *, allow: bool = False
 ) -> Callable[[EvaluationText], EvaluationText]:
     """`without_overlap` for the artifact in `folder`, if its manifest says what calibrated it.
 
@@ -29,7 +30,7 @@ def screen_by_manifest(
         manifest = read_manifest(folder)
         if not manifest.get("calibration"):
             return text
-        tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+        tokenizer = load_tokenizer(folder, session)
         calibration, note = calibration_again(manifest, tokenizer)
         if calibration is None:
             return replace(text, notes=(*text.notes, *([note] if note else [])))
@@ -39,7 +40,7 @@ def screen_by_manifest(
 
 
 def screen_by_tokens(
-    input_ids: torch.Tensor | None, folder: Path, *, trust_remote_code: bool = False
+    input_ids: torch.Tensor | None, folder: Path, session: Session = Session()
 ) -> Callable[[EvaluationText], EvaluationText]:
     """The same for an artifact in the making, whose calibration tokens are at hand.
 
@@ -49,7 +50,7 @@ def screen_by_tokens(
     def screen(text: EvaluationText) -> EvaluationText:
         if input_ids is None:
             return text
-        tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+        tokenizer = load_tokenizer(folder, session)
         try:
             return without_overlap(text, input_ids.numpy(), tokenizer)
         except InputError:

@@ -10,6 +10,7 @@ from quantkit.calibration.chat import apply, template_of
 from quantkit.calibration.tokens import hostile_tokenizer, load_tokenizer
 from quantkit.checkpoint.files import read_json
 from quantkit.core.errors import InputError
+from quantkit.core.session import Session
 from quantkit.model.open import check_ids, context_length, load_dense, open_model
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 def generate_text(
     folder: Path,
     prompt: str,
+    session: Session = Session(),
     *,
     max_new_tokens: int = 64,
     chat: bool = False,
-    trust_remote_code: bool = False,
     emit: Callable[[str], None] | None = None,
 ) -> str:
     """The model's likeliest continuation of `prompt`, computed with the decoded weights.
@@ -34,9 +35,9 @@ def generate_text(
         InputError: the prompt is empty or longer than the context, or `chat` and there is no chat
             template, or it fails.
     """
-    tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(folder, session)
     ids = _prompt_ids(tokenizer, prompt, chat=chat)
-    opened = open_model(folder, trust_remote_code=trust_remote_code)
+    opened = open_model(folder, session)
     check_ids(opened, ids)
     room = context_length(opened) - ids.shape[1]
     if room < 1:

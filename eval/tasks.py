@@ -7,7 +7,8 @@ from typing import Any
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import InputError
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Progress
+from quantkit.core.session import Session
 from quantkit.model.open import load_dense, open_model
 from quantkit.results.answers import Answers, compare_answers
 from quantkit.results.schema import Task
@@ -20,10 +21,9 @@ def run_tasks(
     artifact: Path,
     reference: Path,
     tasks: Sequence[str],
+    session: Session = Session(),
     *,
     limit: int | None = None,
-    trust_remote_code: bool = False,
-    report: Report = silent,
 ) -> list[Task]:
     """Each task answered by `reference` and by `artifact`, the answers compared one by one.
 
@@ -36,18 +36,18 @@ def run_tasks(
     """
     sides: list[list[Answers]] = []
     for number, folder in enumerate((reference, artifact)):
-        model = _wrap(folder, trust_remote_code=trust_remote_code)
+        model = _wrap(folder, session)
         side: list[Answers] = []
         for task in tasks:
             done = number * len(tasks) + len(side)
-            report(Progress("tasks", done, 2 * len(tasks), f"{folder.name}: {task}"))
+            session.report(Progress("tasks", done, 2 * len(tasks), f"{folder.name}: {task}"))
             side.append(_answers(model, task, limit))
         sides.append(side)
-    report(Progress("tasks", 2 * len(tasks), 2 * len(tasks)))
+    session.report(Progress("tasks", 2 * len(tasks), 2 * len(tasks)))
     return [compare_answers(ours, theirs) for theirs, ours in zip(*sides, strict=True)]
 
 
-def _wrap(folder: Path, *, trust_remote_code: bool) -> Any:
+def _wrap(folder: Path, session: Session) -> Any:
     """lm-eval's model around the decoded one."""
     try:
         from lm_eval.models.huggingface import HFLM
@@ -55,8 +55,8 @@ def _wrap(folder: Path, *, trust_remote_code: bool) -> Any:
         raise InputError(
             "tasks need lm-eval", why=str(error), hint="pip install 'quantkit-deploy[tasks]'"
         ) from error
-    tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
-    network = load_dense(open_model(folder, trust_remote_code=trust_remote_code))
+    tokenizer = load_tokenizer(folder, session)
+    network = load_dense(open_model(folder, session.on("cpu")))
     return HFLM(pretrained=network.eval(), tokenizer=tokenizer, batch_size=BATCH)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantkit.checkpoint.source import resolve
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
 from quantkit.core.progress import Report, silent
+from quantkit.core.session import Session
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
@@ -47,23 +47,21 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     """
     from quantkit.eval.compare import smoke_score
     from quantkit.pipeline.calibrate import calibrate
-    from quantkit.pipeline.start import checked, start
+    from quantkit.pipeline.start import checked, device_of, start
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
     from quantkit.runs.produce import Order, produce
 
-    trust = trust_remote_code
     check_output(Path(output))
     old = read_result(Path(baseline), EvalResult) if baseline else None
-    wanted, device = checked(recipe, device)
-    source = resolve(model, trust_remote_code=trust)
+    wanted, session = checked(recipe), Session(device_of(device), trust_remote_code, report)
+    source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
-    prepared = start(source.folder, wanted, device, trust_remote_code=trust)
-    spec = prepared.plan.recipe.calibration
-    calibration = calibrate(prepared.model, spec, trust_remote_code=trust)
-    order = Order(source, prepared, calibration, Path(output), max_shard_size, trust)
-    score = smoke_score(source, calibration, trust_remote_code=trust, report=report)
-    return produce(order, score if evaluate else None, old, report)
+    prepared = start(source.folder, wanted, session)
+    calibration = calibrate(prepared.model, prepared.plan.recipe.calibration, session)
+    order = Order(source, prepared, calibration, Path(output), max_shard_size)
+    score = smoke_score(source, calibration, session) if evaluate else None
+    return produce(order, score, old, session)
 
 
 def fit(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -106,12 +104,13 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     from quantkit.runs.fit import choose as fitting
 
     check_output(Path(output))
-    schemes, device = fitting.schemes_of(bits, group_sizes), device_of(device)
+    schemes = fitting.schemes_of(bits, group_sizes)
+    session = Session(device_of(device), trust_remote_code, report)
     asked = Asked(engine, size, gpu, context, batch, tp).checked()
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
     wanted = fitting.want(source, Path(output), asked, schemes, calibration)
-    return fitting.fit(replace(wanted, device=device, trust_remote_code=trust_remote_code), report)
+    return fitting.fit(wanted, session)
 
 
 def dry_run(
@@ -126,8 +125,8 @@ def dry_run(
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
-    from quantkit.pipeline.start import checked, start
+    from quantkit.pipeline.start import checked, device_of, start
 
-    wanted, device = checked(recipe, device)
+    wanted, session = checked(recipe), Session(device_of(device), trust_remote_code)
     source = resolve(model, trust_remote_code=trust_remote_code)
-    return start(source.folder, wanted, device, trust_remote_code=trust_remote_code).plan
+    return start(source.folder, wanted, session).plan

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.checkpoint.source import resolve
 from quantkit.core import registry
 from quantkit.core.progress import Report, silent
+from quantkit.core.session import Session
 
 if TYPE_CHECKING:
     from quantkit.core.recipe import Recipe
@@ -84,12 +85,11 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         triage=triage,
         speed=speed,
         engine=engine,
-        device=device_of(device),
-        trust_remote_code=trust_remote_code,
     )
+    session = Session(device_of(device), trust_remote_code, report)
     source = resolve(artifact, trust_remote_code=trust_remote_code)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
-    return measure(source, original, wanted, report)
+    return measure(source, original, wanted, session)
 
 
 def sweep(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -131,13 +131,13 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
     choice = TextChoice(text, protocol, windows=windows)
     folder = Path(output).resolve()
     calibrations = tuple(dict.fromkeys(recipe.calibration for recipe in recipes))
-    if runner == "local":
-        device_of(device)  # elsewhere it is another machine's
-    inputs = SweepInputs(source, folder, choice, calibrations, device, trust_remote_code)
+    here = device_of(device) if runner == "local" else device  # elsewhere another machine's
+    session = Session(here, trust_remote_code, report)
+    inputs = SweepInputs(source, folder, choice, calibrations)
     with claimed(folder):
-        fresh, jobs = begin(inputs, jobs, report)
+        fresh, jobs = begin(inputs, jobs, session)
         ready = resumed(folder, fresh)
-        execute = partial(run_job, inputs, report=report)
+        execute = partial(run_job, inputs, session)
         return run_sweep(folder, jobs, ready, execute, run, report)
 
 
@@ -159,9 +159,9 @@ def generate(
     return generate_text(
         resolve(artifact, trust_remote_code=trust_remote_code).folder,
         prompt,
+        Session(trust_remote_code=trust_remote_code),
         max_new_tokens=max_new_tokens,
         chat=chat,
-        trust_remote_code=trust_remote_code,
         emit=emit,
     )
 

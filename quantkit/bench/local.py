@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,7 +13,8 @@ from quantkit.bench.runtime import Runtime, load_runtime
 from quantkit.bench.statistics import latency_figures, median, median_interval, ratio_interval
 from quantkit.bench.timing import Cell, Effort, Run, Timings, measure_cell
 from quantkit.core.errors import RefusedError
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Progress
+from quantkit.core.session import Session
 from quantkit.model.open import context_length, open_model
 from quantkit.results.schema import LocalSpeed, Memory
 
@@ -33,12 +35,10 @@ class LocalResult:
 def measure_local(
     artifact: Path,
     reference: Path | None = None,
+    session: Session = Session(),
     *,
     cells: Sequence[Cell] = (),
     effort: Effort = Effort(),  # noqa: B008 - frozen
-    device: str = "cpu",
-    trust_remote_code: bool = False,
-    report: Report = silent,
 ) -> LocalResult:
     """Speed and memory of the artifact in memory; with a reference also the ratio of both.
 
@@ -46,26 +46,25 @@ def measure_local(
     and those that do not fit into memory are named in a note. Where no kernel here multiplies one
     of its weights there are no figures, and a note says why.
     """
-    whole = open_model(artifact, trust_remote_code=trust_remote_code)
-    usual = GPU_CELLS if torch.device(device).type == "cuda" else CELLS
-    cells = fitting_cells(cells or usual, context_length(whole))
+    model = open_model(artifact, session)
+    usual = GPU_CELLS if model.device.type == "cuda" else CELLS
+    cells = fitting_cells(cells or usual, context_length(model))
     if not cells:
         return LocalResult(notes=("no speed: the context is shorter than the steps measured",))
 
-    def load(folder: Path) -> Runtime:
-        model = open_model(folder, trust_remote_code=trust_remote_code, device=device)
-        return load_runtime(model, Load(cells[0].context_tokens), report)
-
+    load = partial(load_runtime, load=Load(cells[0].context_tokens), report=session.report)
     try:
-        runtime = load(artifact)
+        runtime = load(model)
     except RefusedError as refusal:
         return LocalResult(notes=(f"no speed: {refusal.what}: {refusal.why}",))
     memory = _memory(runtime, cells[0])
-    runtimes = [runtime, *([load(reference)] if reference else [])]
+    runtimes = [runtime, *([load(open_model(reference, session))] if reference else [])]
     found: list[LocalSpeed] = []
     notes: list[str] = []
     for done, cell in enumerate(cells):
-        report(Progress("speed", done, len(cells), f"{cell.batch} x {cell.context_tokens} tokens"))
+        session.report(
+            Progress("speed", done, len(cells), f"{cell.batch} x {cell.context_tokens} tokens")
+        )
         try:
             timings = measure_cell([runtime.network for runtime in runtimes], cell, effort)
         except torch.OutOfMemoryError:
@@ -75,7 +74,7 @@ def measure_local(
         found.append(speed)
         if reference:
             notes += slower_than(speed, str(runtimes[1].dtype).removeprefix("torch."))
-    report(Progress("speed", len(cells), len(cells), "done"))
+    session.report(Progress("speed", len(cells), len(cells), "done"))
     return LocalResult(tuple(found), memory, tuple(notes))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quantkit.bench.local import LocalResult, measure_local
-from quantkit.core.progress import Report, silent
+from quantkit.core.session import Session
 from quantkit.results.schema import Memory, Speed
 
 
@@ -20,12 +20,10 @@ class SpeedResult:
 def measure_speed(
     artifact: Path,
     reference: Path | None = None,
+    session: Session = Session(),
     *,
     local: bool = True,
     engine: bool = False,
-    device: str = "cpu",
-    trust_remote_code: bool = False,
-    report: Report = silent,
 ) -> SpeedResult:
     """The artifact timed in this process (`local`), in vLLM (`engine`), or both.
 
@@ -36,13 +34,11 @@ def measure_speed(
     """
     here = LocalResult()
     if local:
-        here = measure_local(
-            artifact, reference, device=device, trust_remote_code=trust_remote_code, report=report
-        )
+        here = measure_local(artifact, reference, session)
     served = []
     if engine:
         from quantkit.bench.vllm import measure_vllm
 
-        served = measure_vllm(artifact, report=report, trust_remote_code=trust_remote_code)
+        served = measure_vllm(artifact, session)
     speed = Speed(local=list(here.cells), engine=served)
     return SpeedResult(speed, here.memory, tuple(here.notes))

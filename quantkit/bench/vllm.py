@@ -21,7 +21,8 @@ import torch
 from quantkit.bench.clients import Outcome, closed_loop
 from quantkit.bench.statistics import latency_figures, rate_interval
 from quantkit.core.errors import RefusedError
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Progress
+from quantkit.core.session import Session
 from quantkit.model.open import context_length, open_model
 from quantkit.results.schema import EngineSpeed
 
@@ -63,11 +64,7 @@ class Server:
 
 
 def measure_vllm(
-    artifact: Path,
-    workload: Workload = Workload(),
-    report: Report = silent,
-    *,
-    trust_remote_code: bool = False,
+    artifact: Path, session: Session = Session(), workload: Workload = Workload()
 ) -> list[EngineSpeed]:
     """Throughput, TTFT and token gaps of the artifact in vLLM at each concurrency.
 
@@ -76,7 +73,7 @@ def measure_vllm(
     Raises:
         RefusedError: there is no vLLM, or it does not serve this artifact.
     """
-    model = open_model(artifact, trust_remote_code=trust_remote_code)
+    model = open_model(artifact, session)
     whole = min(context_length(model), workload.input_tokens + workload.output_tokens)
     output = min(workload.output_tokens, whole // 4)
     vocabulary = int(model.config.get_text_config().vocab_size)
@@ -87,12 +84,12 @@ def measure_vllm(
         drawn: list[list[int]] = torch.randint(vocabulary, shape, generator=rng).tolist()
         return drawn
 
-    report(Progress("vllm", 0, len(workload.concurrencies) + 1, "starting the server"))
+    session.report(Progress("vllm", 0, len(workload.concurrencies) + 1, "starting the server"))
     found = []
     with serving(artifact, whole, max(workload.concurrencies)) as server:
         for done, users in enumerate(workload.concurrencies, start=1):
             steps = len(workload.concurrencies) + 1
-            report(Progress("vllm", done, steps, f"{users} requests at a time"))
+            session.report(Progress("vllm", done, steps, f"{users} requests at a time"))
             loop = {"concurrency": users, "output_tokens": output}
             closed_loop(server.url, prompts(users), **loop)
             count = max(workload.at_least, users * workload.rounds)

@@ -18,6 +18,7 @@ from quantkit.calibration.chat import Tokenizer
 from quantkit.calibration.text import Document
 from quantkit.checkpoint.side_files import VOCABULARIES
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
+from quantkit.core.session import Session
 
 __all__ = ["Calibration", "Ledger", "Tokenizer", "hostile_tokenizer", "load_tokenizer", "tokenize"]
 
@@ -203,30 +204,31 @@ def _hash(input_ids: torch.Tensor) -> str:
     return sha256(shape + input_ids.numpy().astype("<i8").tobytes()).hexdigest()
 
 
-def load_tokenizer(folder: Path, trust_remote_code: bool = False) -> Tokenizer:  # noqa: FBT001, FBT002
+def load_tokenizer(folder: Path, session: Session = Session()) -> Tokenizer:
     """The tokenizer in a model folder, without network and, unless trusted, without its code.
 
     Raises:
         InputError: no tokenizer there, or one that cannot be read.
-        RefusedError: the tokenizer is code of the folder and `trust_remote_code` is not set.
+        RefusedError: the tokenizer is code of the folder, which the session does not trust.
     """
+    trust = session.trust_remote_code
     missing = InputError(
         f"`{folder}` holds no tokenizer",
         why=f"looked for {', '.join(VOCABULARIES)}",
         hint="copy tokenizer.json and tokenizer_config.json from the original model",
     )
-    if not trust_remote_code and not any(any(folder.glob(name)) for name in VOCABULARIES):
+    if not trust and not any(any(folder.glob(name)) for name in VOCABULARIES):
         raise missing
     from transformers import AutoTokenizer
 
     with hostile_tokenizer():
         try:
             tokenizer = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=trust_remote_code
+                folder, local_files_only=True, trust_remote_code=trust
             )
         except Exception as error:  # the Rust library raises plain Exception for a damaged file
             reason = str(error).partition("\n")[0]
-            if not trust_remote_code and "trust_remote_code" in str(error):
+            if not trust and "trust_remote_code" in str(error):
                 raise RefusedError(
                     f"the tokenizer of `{folder}` is code of its own",
                     why="it runs only when you trust it",

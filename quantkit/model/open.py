@@ -16,6 +16,7 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
+from quantkit.core.session import Session
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.complete import check_complete
@@ -237,11 +238,7 @@ def drop(block: nn.Module) -> None:
 
 
 def open_model(
-    folder: Path,
-    *,
-    skeleton: Skeleton | None = None,
-    trust_remote_code: bool = False,
-    device: str = "cpu",
+    folder: Path, session: Session = Session(), *, skeleton: Skeleton | None = None
 ) -> OpenModel:
     """A plain model folder, or an artifact of a known format, ready to run block by block.
 
@@ -253,12 +250,11 @@ def open_model(
     """
     checkpoint = open_checkpoint(folder)
     if skeleton is None:
-        config = read_config(folder, trust_remote_code=trust_remote_code)
-        skeleton = build_skeleton(config, trust_remote_code=trust_remote_code)
+        skeleton = build_skeleton(read_config(folder, session), session)
     source = _dtype(skeleton, checkpoint)
-    compute = torch.float32 if source is torch.float16 and device == "cpu" else source
-    found = _format(checkpoint)
-    model = OpenModel(skeleton, checkpoint, found, source, compute, torch.device(device))
+    device = torch.device(session.device)
+    compute = torch.float32 if source is torch.float16 and device.type == "cpu" else source
+    model = OpenModel(skeleton, checkpoint, _format(checkpoint), source, compute, device)
     check_complete(model)
     return model
 

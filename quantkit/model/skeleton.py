@@ -11,6 +11,7 @@ from torch import nn
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import LinearFacts
+from quantkit.core.session import Session
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -38,7 +39,7 @@ class Skeleton:
         return f"{self.prefix}.{index}"
 
 
-def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
+def read_config(folder: Path, session: Session = Session()) -> Any:
     """The transformers config of `folder`, with attention chosen by us and no code run.
 
     Raises:
@@ -49,7 +50,7 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
 
     try:
         config = AutoConfig.from_pretrained(
-            folder, trust_remote_code=trust_remote_code, local_files_only=True
+            folder, trust_remote_code=session.trust_remote_code, local_files_only=True
         )
     except Exception as error:  # configs validate themselves with errors of their own
         if "trust_remote_code" in str(error):
@@ -69,7 +70,7 @@ def read_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     return config
 
 
-def build_skeleton(config: Any, *, trust_remote_code: bool = False) -> Skeleton:
+def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
     """The model that `config` describes, without a single weight in memory.
 
     Raises:
@@ -79,7 +80,8 @@ def build_skeleton(config: Any, *, trust_remote_code: bool = False) -> Skeleton:
 
     def build() -> "PreTrainedModel":
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            trust = session.trust_remote_code
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
 
     try:
         try:

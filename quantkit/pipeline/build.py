@@ -9,7 +9,8 @@ import torch
 from quantkit.checkpoint.side_files import carry_side_files, edited_config
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Progress, Report
+from quantkit.core.session import Session
 from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import Job
@@ -45,9 +46,7 @@ def build(
     prepared: Prepared,
     writer: ArtifactWriter,
     input_ids: torch.Tensor | None,
-    report: Report = silent,
-    *,
-    trust_remote_code: bool = False,
+    session: Session = Session(),
 ) -> Built:
     """Write weights, config and side files into `writer`'s folder, and read the weights back.
 
@@ -57,11 +56,12 @@ def build(
     model, schemes = prepared.model, prepared.plan.schemes
     block = prepared.format.config(model_facts(prepared))
     writer.write_json("config.json", edited_config(model.checkpoint.config, block))
-    side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust_remote_code)
+    trust = session.trust_remote_code
+    side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
     job = Job(prepared.method, prepared.options, schemes)
     records: list[ModuleRecord] = []
     written: set[str] = set()
-    for state in quantize_blocks(model, prepared.structure, job, input_ids, report):
+    for state in quantize_blocks(model, prepared.structure, job, input_ids, session.report):
         for name, tensor in encoded(state, prepared.format):
             writer.add(name, tensor)
         written |= set(state.changed)
@@ -75,7 +75,7 @@ def build(
             writer.add(name, model.checkpoint.tensor(name))
     writer.finish_weights()
     model.checkpoint.check_unchanged()
-    verify_weights(model, writer.folder, records, report)
+    verify_weights(model, writer.folder, records, session.report)
     size = sum(shard.nbytes for shard in writer.shards)
     return Built(tuple(records), ledger, side_files, size)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import Calibration, load_tokenizer, tokenize
 from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.core.session import Session
 from quantkit.model.open import OpenModel, context_length
 
 
 def calibrate(
-    model: OpenModel, wanted: CalibrationSpec, *, trust_remote_code: bool = False
+    model: OpenModel, wanted: CalibrationSpec, session: Session = Session()
 ) -> Calibration | None:
     """The recipe's calibration text as the model's tokens; None where it wants no samples.
 
@@ -21,8 +22,7 @@ def calibrate(
     """
     if wanted.samples == 0:
         return None
-    folder = model.checkpoint.folder
-    tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+    tokenizer = load_tokenizer(model.checkpoint.folder, session)
     length = min(wanted.sequence_length, context_length(model))
     documents = read_documents(wanted.text)
     found = tokenize(documents, tokenizer, wanted.samples, length, wanted.text)

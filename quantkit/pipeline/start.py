@@ -7,31 +7,30 @@ import torch
 
 from quantkit.core.errors import InputError
 from quantkit.core.recipe import Recipe
+from quantkit.core.session import Session
 from quantkit.model.open import open_model
 from quantkit.pipeline.prepare import Prepared, parts_of, prepare
 from quantkit.recipes.loader import build_recipe, load_family
 
 
-def checked(recipe: Recipe | None, device: str) -> tuple[Recipe, str]:
-    """The recipe and the device that are meant, with all that needs no model checked.
+def checked(recipe: Recipe | None) -> Recipe:
+    """The recipe, or the default one, with all that needs no model checked.
 
     Raises:
-        InputError: no such method, format, engine, option or device.
+        InputError: no such method, format, engine or option.
     """
     wanted = recipe or build_recipe()
     parts_of(wanted)
-    return wanted, device_of(device)
+    return wanted
 
 
-def start(
-    folder: Path, recipe: Recipe, device: str = "cpu", *, trust_remote_code: bool = False
-) -> Prepared:
+def start(folder: Path, recipe: Recipe, session: Session = Session()) -> Prepared:
     """The plan for the recipe, after the exceptions and beside the remarks of the model's family.
 
     Raises:
         InputError, RefusedError: as `prepare`.
     """
-    model = open_model(folder, trust_remote_code=trust_remote_code, device=device)
+    model = open_model(folder, session)
     family = load_family(model.config.model_type)
     if family is None:
         return prepare(model, recipe)

@@ -10,7 +10,7 @@ from quantkit.bench.speed import measure_speed
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import InputError
 from quantkit.core.gate import Gate
-from quantkit.core.progress import Report, silent
+from quantkit.core.session import Session
 from quantkit.eval.compare import SHIPPED_TEXT, compare, text_of, triaged
 from quantkit.eval.contamination import screen_by_manifest
 from quantkit.eval.reference_store import Form, is_store
@@ -36,36 +36,23 @@ class Measurement:
     triage: bool = False
     speed: bool = False
     engine: Literal["vllm"] | None = None
-    device: str = "cpu"
-    trust_remote_code: bool = False
 
 
 def measure(
-    artifact: Source, reference: Source | None, wanted: Measurement, report: Report = silent
+    artifact: Source, reference: Source | None, wanted: Measurement, session: Session = Session()
 ) -> EvalResult:
     """The artifact's figures and the gates' outcomes.
 
     Raises:
         QuantkitError: the two cannot be compared, or a text, task or engine is not there.
     """
-    trust = wanted.trust_remote_code
     old, given = wanted.baseline is not None, reference is not None
     require_decidable(wanted.gates, baseline=old, reference=given)
     manifest = read_manifest(artifact.folder)
     gates, undecided = recipe_gates(manifest)
-    extras = _extras(artifact, reference, wanted, report)
-    screen = screen_by_manifest(
-        artifact.folder, allow=wanted.allow_overlap, trust_remote_code=trust
-    )
-    found = compare(
-        artifact,
-        reference,
-        wanted.choice,
-        keep=wanted.keep,
-        screen=screen,
-        trust_remote_code=trust,
-        report=report,
-    )
+    extras = _extras(artifact, reference, wanted, session)
+    screen = screen_by_manifest(artifact.folder, session, allow=wanted.allow_overlap)
+    found = compare(artifact, reference, wanted.choice, session, keep=wanted.keep, screen=screen)
     extras |= {
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "engines": engine_verdicts(manifest.get("engines")),
@@ -83,35 +70,27 @@ def measure(
 
 
 def _extras(
-    artifact: Source, reference: Source | None, wanted: Measurement, report: Report
+    artifact: Source, reference: Source | None, wanted: Measurement, session: Session
 ) -> dict[str, Any]:
     """What does not come from the windows; first, so that an unknown task is told at once."""
-    trust = wanted.trust_remote_code
     extras: dict[str, Any] = {}
     if wanted.tasks or wanted.triage or wanted.speed or wanted.engine:
         # they take long: a text that is not there is told before
-        model = open_model(artifact.folder, trust_remote_code=trust)
-        text_of(artifact, model, wanted.choice, trust_remote_code=trust)
+        text_of(artifact, open_model(artifact.folder, session), wanted.choice, session)
     if wanted.tasks:
         original = _model(reference, "tasks compare the answers of two models").folder
-        extras["tasks"] = run_tasks(
-            artifact.folder, original, wanted.tasks, trust_remote_code=trust, report=report
-        )
+        extras["tasks"] = run_tasks(artifact.folder, original, wanted.tasks, session)
     if wanted.triage:
         original_model = _model(reference, "triage exchanges parts of two models")
-        extras["triage"] = triaged(
-            artifact, original_model, wanted.choice, trust_remote_code=trust, report=report
-        )
+        extras["triage"] = triaged(artifact, original_model, wanted.choice, session)
     if wanted.speed or wanted.engine:
         stored = reference is not None and is_store(reference.folder)
         timed = measure_speed(
             artifact.folder,
             reference.folder if reference and not stored else None,
+            session,
             local=wanted.speed,
             engine=wanted.engine is not None,
-            device=wanted.device,
-            trust_remote_code=trust,
-            report=report,
         )
         without = "no speed ratio: `{}` is no model that could be run"
         notes = (without.format(reference.folder.name),) if reference and stored else ()

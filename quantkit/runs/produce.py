@@ -11,7 +11,8 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.gate import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Progress
+from quantkit.core.session import Session
 from quantkit.eval.report.load import study_of_manifest
 from quantkit.eval.report.page import render
 from quantkit.pipeline.build import build
@@ -80,14 +81,13 @@ class Order:
     calibration: Calibration | None
     output: Path
     max_shard_size: int
-    trust_remote_code: bool = False
 
 
 def produce(
     order: Order,
     score: Score | None = None,
     baseline: EvalResult | None = None,
-    report: Report = silent,
+    session: Session = Session(),
 ) -> QuantizeResult:
     """Make the artifact; it appears whole or not at all.
 
@@ -98,7 +98,7 @@ def produce(
         ResourceError: it would take more memory or disk than there is; nothing was read yet.
         QuantkitError: with exit code, reason and remedy; the output is then untouched.
     """
-    with drafted(order, report) as draft:
+    with drafted(order, session) as draft:
         return finish(draft, score, baseline)
 
 
@@ -118,7 +118,7 @@ class Draft:
 
 
 @contextmanager
-def drafted(order: Order, report: Report = silent) -> Iterator[Draft]:
+def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     """The quantized model, which is gone at the end unless it was finished.
 
     Raises:
@@ -127,13 +127,12 @@ def drafted(order: Order, report: Report = silent) -> Iterator[Draft]:
     watch, prepared = stopwatch(), order.prepared
     map_large_tensors()
     ids = order.calibration.input_ids if order.calibration else None
-    coming = forecast(prepared, ids, order.max_shard_size, report)
-    report(Progress("plan", 1, 1, coming.line()))
+    coming = forecast(prepared, ids, order.max_shard_size, session.report)
+    session.report(Progress("plan", 1, 1, coming.line()))
     require_memory(coming)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
     with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
-        trust = order.trust_remote_code
-        built = build(prepared, writer, ids, report, trust_remote_code=trust)
+        built = build(prepared, writer, ids, session)
         document = document_of(shareable(prepared.plan.recipe))
         manifest = manifest_of(order.source, prepared, document, order.calibration, built)
         manifest = replace(manifest, planned=coming.to_dict(), measured=asdict(watch()))

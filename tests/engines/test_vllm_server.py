@@ -28,7 +28,8 @@ def test_throughput_and_latency_at_each_concurrency(
 ) -> None:
     monkeypatch.setenv(PYTHON, engine_python("vllm"))
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    found = measure_vllm(w8a8, Workload(64, 16, concurrencies=(1, 4), rounds=2, at_least=4))
+    workload = Workload(64, 16, concurrencies=(1, 4), rounds=2, at_least=4)
+    found = measure_vllm(w8a8, workload=workload)
     assert [(load.concurrency, load.requests) for load in found] == [(1, 4), (4, 8)]
     for load in found:
         assert load.failed_requests == 0

@@ -18,9 +18,9 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.method import Method
 from quantkit.core.plan import Check
-from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
+from quantkit.core.session import Session
 from quantkit.eval.compare import smoke_score
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, text_of_windows
@@ -72,8 +72,6 @@ class Wanted:
     engine: str
     schemes: tuple[Scheme, ...]
     calibration: CalibrationSpec
-    device: str = "cpu"
-    trust_remote_code: bool = False
     room: Room | None = None
 
 
@@ -126,20 +124,13 @@ def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[
     return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
 
 
-def pose(wanted: Wanted) -> Problem:
+def pose(wanted: Wanted, session: Session = Session()) -> Problem:
     """Every choice there is, in bytes.
 
     Raises:
         RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
     """
-    prepared = start_with(
-        wanted.source,
-        wanted.engine,
-        wanted.schemes,
-        wanted.calibration,
-        wanted.device,
-        trust_remote_code=wanted.trust_remote_code,
-    )
+    prepared = start_with(wanted.source, wanted.engine, wanted.schemes, wanted.calibration, session)
     sizes: Sizes = FileSizes(prepared)
     checks: list[Check] = []
     if wanted.room is not None:
@@ -162,50 +153,47 @@ def _legal_there(room: Room, prepared: Prepared, names: Mapping[str, str]) -> Ch
 
 
 def measure(
-    wanted: Wanted, problem: Problem, report: Report = silent
+    wanted: Wanted, problem: Problem, session: Session = Session()
 ) -> tuple[Problem, Calibration]:
     """The problem with what each option does, whatever the budget, and the text used.
 
     Raises:
         RefusedError: there is no text to measure with.
     """
-    trust = wanted.trust_remote_code
-    model = problem.prepared.model
-    calibration = calibrate(model, wanted.calibration, trust_remote_code=trust)
+    calibration = calibrate(problem.prepared.model, wanted.calibration, session)
     if calibration is None:
         raise RefusedError("bits are chosen by measurement", hint="--samples 128")
-    tell_effort(problem, calibration, report)
-    return with_costs(problem, calibration, report), calibration
+    tell_effort(problem, calibration, session.report)
+    return with_costs(problem, calibration, session.report), calibration
 
 
-def fit(wanted: Wanted, report: Report = silent) -> QuantizeResult:
+def fit(wanted: Wanted, session: Session = Session()) -> QuantizeResult:
     """The better one, by measurement, of the best mixed and the best uniform build that fit.
 
     Raises:
         InputError, RefusedError: before any work, as `pose` and `measure`.
     """
-    problem, calibration = measure(wanted, pose(wanted), report)
-    return settle(wanted, problem, calibration, report)
+    problem, calibration = measure(wanted, pose(wanted, session), session)
+    return settle(wanted, problem, calibration, session)
 
 
 def settle(
-    wanted: Wanted, problem: Problem, calibration: Calibration, report: Report = silent
+    wanted: Wanted, problem: Problem, calibration: Calibration, session: Session = Session()
 ) -> QuantizeResult:
     """Build and compare what a budget can hold, and ship one.
 
     `problem` is a measured one, `calibration` the text that it was measured on.
     """
-    trust = wanted.trust_remote_code
     candidates, gap = _candidates(problem, wanted.budget)
     with ExitStack() as stack:
         drafts = {}
         for candidate in candidates:
             order = _order(wanted, problem, candidate, calibration)
-            draft = drafted(order, _under(candidate.kind, report))
+            draft = drafted(order, session.under(candidate.kind))
             drafts[candidate.kind] = stack.enter_context(draft)
-        found = _measured(wanted, calibration, drafts, report)
+        found = _measured(wanted, calibration, drafts, session)
         record = _record(wanted, problem, candidates, found, gap)
-        final = smoke_score(wanted.source, calibration, trust_remote_code=trust, report=report)
+        final = smoke_score(wanted.source, calibration, session)
         return finish(
             drafts[record.shipped],
             lambda written: final(written).model_copy(update={"fit": record}),
@@ -218,9 +206,7 @@ def start_with(
     engine: str,
     schemes: Sequence[Scheme],
     calibration: CalibrationSpec,
-    device: str = "cpu",
-    *,
-    trust_remote_code: bool = False,
+    session: Session = Session(),
 ) -> Prepared:
     """The model with all its linears in the first format and scheme that the engine loads.
 
@@ -239,7 +225,7 @@ def start_with(
             engines=(engine,),
         )
         try:
-            return start(source.folder, recipe, device, trust_remote_code=trust_remote_code)
+            return start(source.folder, recipe, session)
         except RefusedError as error:
             refused = refused or error
     assert refused is not None
@@ -283,23 +269,22 @@ def _order(
         calibration,
         wanted.output.with_name(f"{wanted.output.name}.{candidate.kind}"),
         DEFAULT_SHARD_SIZE,
-        wanted.trust_remote_code,
     )
 
 
 def _measured(
-    wanted: Wanted, calibration: Calibration, drafts: Mapping[Kind, Draft], report: Report
+    wanted: Wanted, calibration: Calibration, drafts: Mapping[Kind, Draft], session: Session
 ) -> dict[Kind, EvalResult]:
     """Every draft against the original on calibration text: the judge of the result is another."""
-    trust, folder = wanted.trust_remote_code, wanted.source.folder
-    text = choice_text(calibration, load_tokenizer(folder, trust_remote_code=trust))
-    original = open_model(folder, trust_remote_code=trust)
-    reference = read_reference(original, text, report=_under("compare", report))
+    folder, session = wanted.source.folder, session.on("cpu")
+    text = choice_text(calibration, load_tokenizer(folder, session))
+    original = open_model(folder, session)
+    reference = read_reference(original, text, report=session.under("compare").report)
     found: dict[Kind, EvalResult] = {}
     for kind, draft in drafts.items():
-        model = open_model(draft.source.folder, trust_remote_code=trust)
-        told = _under(f"{kind}: compare", report)
-        found[kind] = evaluate_models(model, text, reference, report=told)
+        model = open_model(draft.source.folder, session)
+        report = session.under(f"{kind}: compare").report
+        found[kind] = evaluate_models(model, text, reference, report=report)
     return found
 
 
@@ -381,7 +366,3 @@ def _frontier(problem: Problem) -> list[FitPoint]:
     last = len(corners) - 1
     kept = sorted({round(last * i / (FRONTIER_POINTS - 1)) for i in range(FRONTIER_POINTS)})
     return [FitPoint(bytes=problem.fixed + corners[i].bytes, kl=corners[i].cost) for i in kept]
-
-
-def _under(stage: str, report: Report) -> Report:
-    return lambda progress: report(replace(progress, stage=f"{stage}: {progress.stage}"))

@@ -12,8 +12,8 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
-from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.core.session import Session
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.reference_store import Reference
@@ -40,12 +40,10 @@ class SweepInputs:
     folder: Path
     choice: TextChoice
     calibrations: tuple[CalibrationSpec, ...]
-    device: str
-    trust_remote_code: bool
 
 
 def begin(
-    inputs: SweepInputs, jobs: Sequence[Job], report: Report = silent
+    inputs: SweepInputs, jobs: Sequence[Job], session: Session = Session()
 ) -> tuple[SweepResult, tuple[Job, ...]]:
     """The journal of a sweep that has not run, with the original's result and all jobs as pending.
 
@@ -56,19 +54,20 @@ def begin(
     """
     _SHARED.clear()  # files may have changed since the last sweep of this process
     _CALIBRATIONS.clear()
-    model = open_model(inputs.source.folder, trust_remote_code=inputs.trust_remote_code)
-    text = _text(inputs, model)
+    session = session.on("cpu")
+    model = open_model(inputs.source.folder, session)
+    text = _text(inputs, model, session)
     workload = {key: text.protocol[key] for key in ("name", "text", "tokens_sha256")}
     require_same(inputs.folder, content_hash(model.checkpoint), workload)
-    text, reference = _shared(inputs, report)
+    text, reference = _shared(inputs, session)
     path = inputs.folder / RUNS / ORIGINAL / EVAL_FILE
     if not _is_of(path, text, reference):
         path.parent.mkdir(exist_ok=True)
-        found = evaluate_models(model, text, artifact=reference.subject, report=report)
+        found = evaluate_models(model, text, artifact=reference.subject, report=session.report)
         write_json(path, found.to_dict())
     sealed = []
     for job in jobs:
-        made = _calibration(inputs, model, job.recipe.calibration)
+        made = _calibration(inputs, model, job.recipe.calibration, session)
         sealed.append(replace(job, calibration_sha256=made.ledger.sha256 if made else None))
     original = SweepRun(
         key=ORIGINAL,
@@ -98,26 +97,21 @@ def _is_of(path: Path, text: EvaluationText, reference: Reference) -> bool:
     return same and found.artifact.sha256 == reference.subject.sha256
 
 
-def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = silent) -> EvalResult:
+def run_job(inputs: SweepInputs, session: Session, job: Job, artifact: Path) -> EvalResult:
     """The artifact's result; one that a killed sweep had finished is not made again.
 
     Raises:
         QuantkitError: the recipe cannot be run, or its artifact cannot be evaluated.
     """
-    trust = inputs.trust_remote_code
-    device = device_of(inputs.device)
-    prepared = start(inputs.source.folder, job.recipe, device, trust_remote_code=trust)
+    session = session.on(device_of(session.device)).under(job.label)
+    prepared = start(inputs.source.folder, job.recipe, session)
     if _made(artifact, prepared.plan.recipe, job):
         return _named(read_result(artifact / EVAL_FILE, EvalResult), job)
     if artifact.exists():
         shutil.rmtree(artifact)
-    calibration = _calibration(inputs, prepared.model, prepared.plan.recipe.calibration)
-    order = Order(inputs.source, prepared, calibration, artifact, DEFAULT_SHARD_SIZE, trust)
-
-    def told(progress: Progress) -> None:
-        report(replace(progress, stage=f"{job.label}: {progress.stage}"))
-
-    result = produce(order, lambda written: _score(inputs, written, told), report=told)
+    calibration = _calibration(inputs, prepared.model, prepared.plan.recipe.calibration, session)
+    order = Order(inputs.source, prepared, calibration, artifact, DEFAULT_SHARD_SIZE)
+    result = produce(order, lambda written: _score(inputs, written, session), session=session)
     if result.evaluation is None:
         raise QuantkitError(result.remarks[-1])
     return _named(result.evaluation, job)
@@ -139,44 +133,43 @@ def _made(artifact: Path, recipe: Recipe, job: Job) -> bool:
     return bool(same and calibrated == job.calibration_sha256)
 
 
-def _score(inputs: SweepInputs, written: Source, report: Report) -> EvalResult:
-    text, reference = _shared(inputs)
-    model = open_model(written.folder, trust_remote_code=inputs.trust_remote_code)
+def _score(inputs: SweepInputs, written: Source, session: Session) -> EvalResult:
+    session = session.on("cpu")
+    text, reference = _shared(inputs, session)
+    model = open_model(written.folder, session)
     subject = describe(written, model.checkpoint)
-    return evaluate_models(model, text, reference, subject, report)
+    return evaluate_models(model, text, reference, subject, session.report)
 
 
 _SHARED: dict[SweepInputs, tuple[EvaluationText, Reference]] = {}
 _CALIBRATIONS: dict[tuple[SweepInputs, CalibrationSpec], Calibration | None] = {}
 
 
-def _shared(inputs: SweepInputs, report: Report = silent) -> tuple[EvaluationText, Reference]:
+def _shared(inputs: SweepInputs, session: Session) -> tuple[EvaluationText, Reference]:
     """Text and reference of all runs, the latter from the sweep's own store."""
     if inputs not in _SHARED:
-        model = open_model(inputs.source.folder, trust_remote_code=inputs.trust_remote_code)
-        text, cache = _text(inputs, model), inputs.folder / REFERENCES
-        reference = stored_reference(inputs.source, model, text, cache, report=report)
+        model = open_model(inputs.source.folder, session)
+        text, cache = _text(inputs, model, session), inputs.folder / REFERENCES
+        reference = stored_reference(inputs.source, model, text, cache, report=session.report)
         _SHARED[inputs] = text, reference
     return _SHARED[inputs]
 
 
-def _text(inputs: SweepInputs, model: OpenModel) -> EvaluationText:
+def _text(inputs: SweepInputs, model: OpenModel, session: Session) -> EvaluationText:
     """The text less what any of the recipes is calibrated on."""
-    source, trust = inputs.source, inputs.trust_remote_code
-    text = text_of(source, model, inputs.choice, trust_remote_code=trust)
+    text = text_of(inputs.source, model, inputs.choice, session)
     for spec in inputs.calibrations:
-        made = _calibration(inputs, model, spec)
+        made = _calibration(inputs, model, spec, session)
         tokens = made.input_ids if made else None
-        text = screen_by_tokens(tokens, source.folder, trust_remote_code=trust)(text)
+        text = screen_by_tokens(tokens, inputs.source.folder, session)(text)
     return text
 
 
 def _calibration(
-    inputs: SweepInputs, model: OpenModel, spec: CalibrationSpec
+    inputs: SweepInputs, model: OpenModel, spec: CalibrationSpec, session: Session
 ) -> Calibration | None:
     """Calibration tokens, made once for all recipes that ask for the same."""
     key = (inputs, spec)
     if key not in _CALIBRATIONS:
-        trust = inputs.trust_remote_code
-        _CALIBRATIONS[key] = calibrate(model, spec, trust_remote_code=trust)
+        _CALIBRATIONS[key] = calibrate(model, spec, session)
     return _CALIBRATIONS[key]
