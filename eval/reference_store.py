@@ -18,8 +18,9 @@ from typing import Final, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from quantkit.checkpoint.filenames import CONFIG
 from quantkit.checkpoint.files import inside, read_json, sha256
-from quantkit.checkpoint.reader import CONFIG, open_checkpoint
+from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.shards import TensorSpec
 from quantkit.checkpoint.writer import MARKER, ArtifactWriter
 from quantkit.core.errors import InputError, IntegrityError, RefusedError

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from quantkit.calibration.chat import Tokenizer
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import Tokenizer, hostile_tokenizer
+from quantkit.calibration.tokens import hostile_tokenizer
 from quantkit.checkpoint.files import sha256
 from quantkit.core.errors import InputError
 from quantkit.eval.protocol import Corpus, Cut, Piece, begins_with, find_protocol

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from quantkit.checkpoint.header import DTYPE_BYTES
 from quantkit.checkpoint.sizes import parse_size
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError

@@ -9,10 +9,11 @@ from typing import Literal
 
 import torch
 
-from quantkit.calibration.tokens import Calibration, Tokenizer, load_tokenizer
+from quantkit.calibration.chat import Tokenizer
+from quantkit.calibration.tokens import Calibration, load_tokenizer
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.checkpoint.source import Source
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError

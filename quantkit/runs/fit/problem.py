@@ -8,8 +8,7 @@ from typing import Protocol
 import torch
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.shards import TensorSpec, plan_shards, stem
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, TensorSpec, plan_shards, stem
 from quantkit.core.errors import RefusedError
 from quantkit.core.format import LinearFacts
 from quantkit.core.plan import Check

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.files import read_json, sha256
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import Source
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
 from quantkit.core.progress import Progress, Report, silent
