@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from quantkit.core.errors import QuantkitError
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
+    from quantkit.core.version import __version__
     from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
-
-__version__ = "0.1.0"
 
 _HOME = {
     "QuantkitError": "core.errors",
     "Recipe": "core.recipe",
     "Scheme": "core.scheme",
+    "__version__": "core.version",
     "build_recipe": "recipes.loader",
     "demo": "api",
     "doctor": "api",

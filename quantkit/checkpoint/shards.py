@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quantkit.checkpoint.filenames import SINGLE
 from quantkit.checkpoint.stored import DTYPE_BYTES
-from quantkit.core.format import Layout
+from quantkit.core.facts import Layout
 
 if TYPE_CHECKING:
     import torch

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from quantkit.core.format import LinearFacts
-from quantkit.core.plan import Check
+from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.recipe import GroupSize, Override
 from quantkit.core.scheme import Scheme
 from quantkit.model.structure import LinearGroup

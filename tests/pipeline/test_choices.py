@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.recipe import Recipe, SchemeSpec
 from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme

@@ -17,8 +17,8 @@ from quantkit.checkpoint.source import Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.facts import Check
 from quantkit.core.method import Method
-from quantkit.core.plan import Check
 from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme

@@ -10,8 +10,7 @@ import torch
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, TensorSpec, plan_shards, stem
 from quantkit.core.errors import RefusedError
-from quantkit.core.format import LinearFacts
-from quantkit.core.plan import Check
+from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import GroupSize, SchemeSpec
 from quantkit.core.rules import rules_of

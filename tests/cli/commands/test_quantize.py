@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.plan import Fate, Plan
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
