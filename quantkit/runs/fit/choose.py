@@ -24,7 +24,8 @@ from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.eval.compare import smoke_score
 from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, text_of_windows
+from quantkit.eval.text import EvaluationText
+from quantkit.eval.windows import text_of_windows
 from quantkit.model.open import open_model
 from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.prepare import Prepared

@@ -168,7 +168,9 @@ def state_problem(
     """
     method, output, engines, _ = parts_of(prepared.plan.recipe)
     rules = [*rules_of(method, output, engines), *checks]
-    choices = tuple(choices_of(prepared, schemes, rules))
+    quantized = [fate.linear for fate in prepared.plan.fates if fate.scheme is not None]
+    skeleton, structure = prepared.model.skeleton, prepared.structure
+    choices = tuple(choices_of(quantized, skeleton, structure, schemes, rules))
     if all(choice.schemes == (None,) for choice in choices):
         raise RefusedError(
             "none of the schemes fits this model, format and engine",

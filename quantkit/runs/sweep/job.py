@@ -16,7 +16,7 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.contamination import screen_by_tokens
-from quantkit.eval.reference_store import Reference
+from quantkit.eval.scoring import Reference
 from quantkit.eval.session import evaluate_models
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice
