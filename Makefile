@@ -21,7 +21,7 @@ PYTEST := PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 $(BIN)/pytest
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit engines browser wheel vendor fmt clean
+.PHONY: help demo test lint structure types unit engines browser wheel vendor fmt clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -36,6 +36,9 @@ lint: $(TESTABLE) ## style, imports between the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+structure: $(TESTABLE) ## packages, the imports between them, and what breaks a bound on size or imports
+	$(BIN)/python -m tools.structure
 
 types: $(TESTABLE) ## mypy --strict
 	$(BIN)/mypy

@@ -19,9 +19,11 @@ import numpy as np
 
 import quantkit
 from quantkit.calibration.tokens import load_tokenizer
-from quantkit.eval.reference_store import Reference, read_store, write_store
+from quantkit.eval.reference_store import read_store, write_store
+from quantkit.eval.scoring import Reference
 from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, TextChoice, read_text
+from quantkit.eval.text import EvaluationText, TextChoice
+from quantkit.eval.windows import read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.results.bootstrap import mean_interval

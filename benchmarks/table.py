@@ -20,9 +20,10 @@ import torch
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core import registry
 from quantkit.core.format import Format
-from quantkit.eval.reference_store import Reference
+from quantkit.eval.scoring import Reference
 from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, TextChoice, read_text
+from quantkit.eval.text import EvaluationText, TextChoice
+from quantkit.eval.windows import read_text
 from quantkit.model.open import OpenModel, open_model
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.pipeline.write import planned_tensors

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 from typer import TyperException
 
-from quantkit import __version__
 from quantkit.cli.console import Console
 from quantkit.cli.hints import options_of, spoken
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError, ResourceError
+from quantkit.core.version import __version__
 
 QUICK_START = """\b
 Quick start:

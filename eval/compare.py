@@ -11,14 +11,8 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.session import Session
 from quantkit.eval.contamination import screen_by_tokens
-from quantkit.eval.reference_store import (
-    Form,
-    Reference,
-    is_store,
-    read_store,
-    store_key,
-    write_store,
-)
+from quantkit.eval.reference_store import Form, is_store, read_store, store_key, write_store
+from quantkit.eval.scoring import Reference
 from quantkit.eval.session import (
     evaluate_models,
     evaluate_together,
@@ -26,9 +20,10 @@ from quantkit.eval.session import (
     require_same_vocabulary,
 )
 from quantkit.eval.subject import content_hash, describe
-from quantkit.eval.text import EvaluationText, TextChoice, read_text, vocabulary_hash
+from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.triage import triage
 from quantkit.eval.walking import depth
+from quantkit.eval.windows import read_text, vocabulary_hash
 from quantkit.model.open import OpenModel, context_length, open_model
 from quantkit.results.schema import EvalResult, Triage
 

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quantkit.calibration.chat import Tokenizer
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import Tokenizer, load_tokenizer, tokenize
+from quantkit.calibration.tokens import load_tokenizer, tokenize
 from quantkit.core.errors import InputError, QuantkitError
 from quantkit.core.session import Session
 from quantkit.eval.overlap import without_overlap

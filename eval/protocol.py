@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quantkit.calibration import chat
-from quantkit.calibration.text import Document
-from quantkit.calibration.tokens import Tokenizer
+from quantkit.calibration.chat import Tokenizer
+from quantkit.calibration.record import Document
 from quantkit.core.errors import InputError
 from quantkit.core.registry import nearest
 from quantkit.eval import wikitext

@@ -11,19 +11,19 @@ A folder belongs to one content of the weights, one set of token ids, one protoc
 
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from quantkit.checkpoint.filenames import CONFIG
 from quantkit.checkpoint.files import inside, read_json, sha256
-from quantkit.checkpoint.reader import CONFIG, open_checkpoint
+from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.shards import TensorSpec
 from quantkit.checkpoint.writer import MARKER, ArtifactWriter
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
-from quantkit.eval.scoring import ReferenceScores, Side
+from quantkit.eval.scoring import Reference, ReferenceScores, Side
 from quantkit.eval.stored_forms import TopKScores, hidden_side, hidden_tensors, topk_tensors
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES
@@ -35,18 +35,6 @@ SCHEMA: Final = "quantkit.reference/1"
 HEAD_CONFIG = f"head/{CONFIG}"
 
 Form = Literal["hidden", "topk"]
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What a comparison needs of the original: computed once, it serves any number of artifacts."""
-
-    scores: ReferenceScores
-    subject: Subject
-    dtype: str
-    vocabulary_sha256: str
-    tokens_sha256: str
-    floor: torch.Tensor | None
 
 
 class StoreIndex(BaseModel):

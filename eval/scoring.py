@@ -8,9 +8,9 @@ import torch
 
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.metric import Scores
-from quantkit.eval.metrics.perplexity import token_nll
 from quantkit.eval.text import EvaluationText
-from quantkit.stats.divergence import token_kl
+from quantkit.results.schema import Subject
+from quantkit.stats.divergence import token_kl, token_nll
 
 LOGIT_BYTES = 32 << 20  # fp32 logits of one model in memory at once; some four such buffers exist
 
@@ -58,6 +58,18 @@ class ReferenceScores(Protocol):
         self, window: int, positions: slice, log_q: torch.Tensor, targets: torch.Tensor
     ) -> TokenScores:
         """Scores by their names in `Scores.beside`, each (positions,)."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a comparison needs of the original: computed once, it serves any number of artifacts."""
+
+    scores: ReferenceScores
+    subject: Subject
+    dtype: str
+    vocabulary_sha256: str
+    tokens_sha256: str
+    floor: torch.Tensor | None
 
 
 def score_tokens(

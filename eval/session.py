@@ -12,8 +12,7 @@ from quantkit.core.manifest import environment
 from quantkit.core.progress import Report, silent
 from quantkit.eval.metric import Figures, Metric, Scores
 from quantkit.eval.planned_memory import planned_memory
-from quantkit.eval.reference_store import Reference
-from quantkit.eval.scoring import score_tokens
+from quantkit.eval.scoring import Reference, score_tokens
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.walking import (
     ScoredModel,
@@ -24,7 +23,7 @@ from quantkit.eval.walking import (
     walk_together,
 )
 from quantkit.model.open import TOKENS_PER_BATCH
-from quantkit.pipeline.manifest import device_name
+from quantkit.pipeline.processor import device_name
 from quantkit.results.estimate import POWER_FACTOR
 from quantkit.results.schema import EvalResult, Subject
 

@@ -9,12 +9,12 @@ import torch
 from quantkit.checkpoint.reader import Checkpoint
 from quantkit.checkpoint.shards import TensorSpec
 from quantkit.core.errors import RefusedError
-from quantkit.eval.metrics.perplexity import token_nll
 from quantkit.eval.scoring import Side, Span, TokenScores, slices
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES, TopK, compress, divergence
 from quantkit.model.open import OpenModel
 from quantkit.model.skeleton import build_skeleton, read_config
+from quantkit.stats.divergence import token_nll
 
 
 @dataclass(frozen=True)

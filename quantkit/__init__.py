@@ -8,42 +8,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantkit.api import (
-        demo,
-        doctor,
-        dry_run,
-        evaluate,
-        fit,
-        generate,
-        plan,
-        quantize,
-        report,
-        sweep,
-    )
+    from quantkit.api.artifacts import dry_run, fit, quantize
+    from quantkit.api.evaluation import demo, evaluate, generate, report, sweep
+    from quantkit.api.planning import doctor, plan
     from quantkit.core.errors import QuantkitError
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
+    from quantkit.core.version import __version__
     from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
-
-__version__ = "0.1.0"
 
 _HOME = {
     "QuantkitError": "core.errors",
     "Recipe": "core.recipe",
     "Scheme": "core.scheme",
+    "__version__": "core.version",
     "build_recipe": "recipes.loader",
-    "demo": "api",
-    "doctor": "api",
-    "dry_run": "api",
-    "evaluate": "api",
-    "fit": "api",
-    "generate": "api",
+    "demo": "api.evaluation",
+    "doctor": "api.planning",
+    "dry_run": "api.artifacts",
+    "evaluate": "api.evaluation",
+    "fit": "api.artifacts",
+    "generate": "api.evaluation",
     "list_recipes": "recipes.loader",
     "load_recipe": "recipes.loader",
-    "plan": "api",
-    "quantize": "api",
-    "report": "api",
-    "sweep": "api",
+    "plan": "api.planning",
+    "quantize": "api.artifacts",
+    "report": "api.evaluation",
+    "sweep": "api.evaluation",
 }
 
 __all__ = [

@@ -44,7 +44,7 @@ def main() -> None:
         target = VENDOR / entry["file"]
         same = target.is_file() and target.read_bytes() == content
         target.write_bytes(content)
-        print(f"{entry['name']} {entry['version']}: {'as it was' if same else 'replaced'}")  # noqa: T201
+        print(f"{entry['name']} {entry['version']}: {'as it was' if same else 'replaced'}")
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ def demo(
 
     Needs neither network nor GPU; ends in a table and a report page that compare the results.
     """
-    from quantkit import api
+    from quantkit.api import evaluation
 
-    swept = api.demo(output, page=page, report=console.report)
+    swept = evaluation.demo(output, page=page, report=console.report)
     console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\nreport: {page.resolve()}")
 
 

@@ -26,9 +26,9 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from quantkit import api
+    from quantkit.api import planning
 
-    findings = api.doctor(time=time, report=console.report)
+    findings = planning.doctor(time=time, report=console.report)
     rows = [(f.check, "ok" if f.ok else "FAULT", f.detail) for f in findings]
     hints = [f"try: {f.hint}" for f in findings if f.hint and not f.ok]
     text = "\n".join([table(("check", "", "found"), rows), *hints])

@@ -93,11 +93,11 @@ def evaluate(
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Measure perplexity, and KL from the original."""
-    from quantkit import api
+    from quantkit.api import evaluation
     from quantkit.checkpoint import durable, strict_json
 
     rest = rest_of(settings or ())
-    result = api.evaluate(
+    result = evaluation.evaluate(
         artifact,
         reference=reference,
         text=text,

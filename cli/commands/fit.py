@@ -51,11 +51,11 @@ def fit(
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Choose bits part by part so that the weights fit a budget."""
-    from quantkit import api
+    from quantkit.api import artifacts
     from quantkit.recipes.loader import build_recipe
 
     recipe = build_recipe(calibration=calibration, samples=samples)
-    result = api.fit(
+    result = artifacts.fit(
         model,
         output,
         size=weights,

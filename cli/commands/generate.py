@@ -28,9 +28,9 @@ def generate(
 
     The likeliest text, computed with the decoded weights.
     """
-    from quantkit import api
+    from quantkit.api import evaluation
 
-    text = api.generate(
+    text = evaluation.generate(
         artifact,
         prompt,
         max_new_tokens=max_new_tokens,

@@ -76,7 +76,7 @@ def plan(
     ] = None,
 ) -> int:
     """Tell what a model weighs, and whether it fits a GPU."""
-    from quantkit import api
+    from quantkit.api import planning
     from quantkit.checkpoint.sizes import parse_size
     from quantkit.cli.render.comparison import against_text
     from quantkit.cli.render.plan import forecast_text
@@ -111,12 +111,12 @@ def plan(
         "settings": served,
         "training": training_of(train, gpus, ways) if train else None,
     }
-    found = followable(api.plan(model, **asked), console.options)
+    found = followable(planning.plan(model, **asked), console.options)
     gc.freeze()  # a collector would look through 100,000 tensors, here and when Python ends
     if against is None:
         console.result(forecast_document(found), forecast_text(found, model, explain=explain))
     else:
-        rival = followable(api.plan(against, **asked), console.options)
+        rival = followable(planning.plan(against, **asked), console.options)
         document = [forecast_document(each) for each in (found, rival)]
         console.result(document, against_text(found, rival))
     return gate(console, found, limit)

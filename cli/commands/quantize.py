@@ -100,18 +100,18 @@ def quantize(
     wanted = replace(wanted, gates=(*wanted.gates, *map(parse_gate, gate or ())))
     if print_recipe:
         return _print_recipe(console, wanted)
-    from quantkit import api
+    from quantkit.api import artifacts
     from quantkit.checkpoint.sizes import parse_size
 
     if dry_run:
-        planned = api.dry_run(
+        planned = artifacts.dry_run(
             model, recipe=wanted, device=device, trust_remote_code=trust_remote_code
         )
         console.result(plan_document(planned), plan_text(planned))
         return 0
     if output is None:
         raise InputError("no output folder was named", hint="-o OUT")
-    result = api.quantize(
+    result = artifacts.quantize(
         model,
         output,
         recipe=wanted,

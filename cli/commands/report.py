@@ -29,9 +29,9 @@ def report(
 
     The page is one file that loads nothing from anywhere.
     """
-    from quantkit import api
+    from quantkit.api import evaluation
 
-    written = api.report(folders, output)
+    written = evaluation.report(folders, output)
     lines = [written.verdict, ""]
     lines += [f"{label}: {verdict}" for label, verdict in written.verdicts.items()]
     lines += ["", f"{written.output}  {size(written.bytes)}"]

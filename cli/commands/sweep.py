@@ -68,9 +68,9 @@ def sweep(
         )
         for name, bit, group in grid(_listed(recipes), _listed(bits), _listed(group_size))
     ]
-    from quantkit import api
+    from quantkit.api import evaluation
 
-    swept = api.sweep(
+    swept = evaluation.sweep(
         model,
         output,
         wanted,

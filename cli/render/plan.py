@@ -37,7 +37,7 @@ def head_lines(found: "Forecast") -> list[str]:
     """What the model is, and the place and load."""
     from math import prod
 
-    from quantkit.checkpoint.header import DTYPE_BYTES
+    from quantkit.checkpoint.stored import DTYPE_BYTES
 
     model, load, place = found.model, found.load, found.place
     count = sum(k.count * prod(k.tensor.shape) for k in model.kinds if not k.tensor.buffer)

@@ -8,11 +8,6 @@ from quantkit.eval.metric import Figures, Metric, Scores
 from quantkit.results.bootstrap import mean_interval
 
 
-def token_nll(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Nats (rows,) that `targets` (rows,) cost under `log_probs` (rows, vocab)."""
-    return -log_probs.gather(1, targets[:, None])[:, 0]
-
-
 def perplexity(scores: Scores, nll: torch.Tensor) -> dict[str, float]:
     """exp(mean nll) and its error by the delta method; per byte and per word where counted."""
     mean = scores.mean(nll)

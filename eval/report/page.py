@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from quantkit.core.manifest import own_version
+from quantkit.core.version import __version__
 from quantkit.eval.report.columns import columns
 from quantkit.eval.report.loads import (
     CONTEXTS,
@@ -56,7 +56,7 @@ def render(study: Study) -> str:
         scripts=scripts,
         policy=policy(scripts),
         licences=_text("vendor/LICENSES.txt"),
-        version=own_version(),
+        version=__version__,
     )
 
 

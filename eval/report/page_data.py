@@ -5,9 +5,9 @@ from typing import Any
 
 from quantkit.eval.report.columns import local_speed
 from quantkit.eval.report.figures import unit_of
-from quantkit.eval.report.paired import Difference
 from quantkit.eval.report.study import WEIGHT_PARTS, Build, Load, Study
 from quantkit.eval.report.verdict import task_clause
+from quantkit.results.paired import Difference
 from quantkit.results.schema import EngineSpeed, LocalSpeed
 
 SQUARE = "M-4.24,-4.24h8.48v8.48h-8.48Z"

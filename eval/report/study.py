@@ -6,7 +6,7 @@ from functools import cached_property
 from math import hypot
 from typing import Any, Literal
 
-from quantkit.eval.report.paired import Difference, paired_differences
+from quantkit.results.paired import Difference, paired_differences
 from quantkit.results.schema import Divergence, EvalResult, Protocol
 
 WEIGHT_PARTS = ("linear", "scales", "unquantized")

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import resolve
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE, check_output
+from quantkit.checkpoint.writer import check_output
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
 

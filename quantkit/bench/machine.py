@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from quantkit.checkpoint.files import found_in
-from quantkit.pipeline.manifest import processor
+from quantkit.pipeline.processor import processor
 
 DRIVER = Path("/proc/driver/nvidia/version")
 

@@ -15,9 +15,10 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
 from quantkit.model.embedded_model import FOLDER
+from quantkit.model.open import open_model
 from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.memory import give_back
-from quantkit.pipeline.start import start
+from quantkit.pipeline.prepare import prepare
 from quantkit.planning.run.timing import Pace, Solving, machine_key
 from quantkit.recipes.loader import build_recipe
 from quantkit.stats.hessian import CHUNK, InputCollector
@@ -44,7 +45,7 @@ def measure_pace(report: Report = silent) -> Pace:
     Raises:
         ResourceError: the system does not tell how much memory a process holds.
     """
-    small = start(FOLDER, build_recipe("rtn"))  # then all that a run imports is there
+    small = prepare(open_model(FOLDER), build_recipe("rtn"))  # then all that a run imports is there
     calibrate(small.model, CalibrationSpec(samples=4, sequence_length=64))
     run_kernels()
     give_back()

@@ -15,8 +15,6 @@ from quantkit.calibration.record import Document, record_document
 from quantkit.checkpoint import strict_json
 from quantkit.core.errors import InputError, IntegrityError
 
-__all__ = ["Document", "read_documents"]
-
 DEFAULT = Path(__file__).with_name("text") / "default.jsonl"
 DEFAULT_SHA256 = "1abe1e6626036609bd13419c92f26a85f46cafa8a6be8b64756557bbbd73f51b"
 

@@ -15,12 +15,10 @@ import torch
 
 from quantkit.calibration import chat
 from quantkit.calibration.chat import Tokenizer
-from quantkit.calibration.text import Document
-from quantkit.checkpoint.side_files import VOCABULARIES
+from quantkit.calibration.record import Document
+from quantkit.checkpoint.filenames import VOCABULARIES
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.session import Session
-
-__all__ = ["Calibration", "Ledger", "Tokenizer", "hostile_tokenizer", "load_tokenizer", "tokenize"]
 
 Form = Literal["text", "template", "template failed", "no template"]
 

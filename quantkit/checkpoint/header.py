@@ -8,20 +8,12 @@ import math
 import re
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from quantkit.checkpoint import strict_json
 from quantkit.checkpoint.files import Fingerprint, read_into
+from quantkit.checkpoint.stored import DTYPE_BYTES, TensorInfo
 from quantkit.core.errors import IntegrityError, RefusedError
-
-# Bytes of one element, in the order of safetensors' own enumeration. Its writer sorts by it, last
-# first, so that each tensor starts at a multiple of its element's size.
-DTYPE_BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
-    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
-    "I32": 4, "U32": 4, "F32": 4,
-    "F64": 8, "I64": 8, "U64": 8,
-}  # fmt: skip
 
 ENTRY = frozenset(("dtype", "shape", "data_offsets"))
 MAX_HEADER = 100 * 2**20
@@ -30,21 +22,6 @@ MOST = 2**44
 """Above any dimension, and any file."""
 MAX_EMPTY = 1000
 _NAME = re.compile(r"[A-Za-z0-9._-][A-Za-z0-9._/-]{,511}")
-
-
-class TensorInfo(NamedTuple):  # made six times as fast as a frozen dataclass
-    """Where a tensor lies: bytes [start, end) of file `shard`; `dtype` as safetensors names it."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    shard: str
-    start: int
-    end: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the data in bytes."""
-        return self.end - self.start
 
 
 def read_header(path: Path, fd: int, fingerprint: Fingerprint) -> dict[str, TensorInfo]:

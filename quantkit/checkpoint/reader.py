@@ -7,18 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quantkit.checkpoint.filenames import CONFIG, INDEX, PICKLES, SINGLE, TEMPLATES
 from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, read_json, sha256
-from quantkit.checkpoint.header import MAX_HEADER, TensorInfo, read_header
+from quantkit.checkpoint.header import MAX_HEADER, read_header
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 
 if TYPE_CHECKING:
     import torch
-
-CONFIG = "config.json"
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-TEMPLATES = "additional_chat_templates"
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
 from quantkit.checkpoint.files import read_json
-from quantkit.checkpoint.header import MAX_HEADER, TensorInfo, parse_header
-from quantkit.checkpoint.reader import (
-    CONFIG,
-    INDEX,
-    SINGLE,
-    check_disjoint,
-    check_index,
-    read_weight_map,
-    shard_names,
-)
+from quantkit.checkpoint.header import MAX_HEADER, parse_header
+from quantkit.checkpoint.reader import check_disjoint, check_index, read_weight_map, shard_names
 from quantkit.checkpoint.source import hub_errors
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import HubError, InputError, IntegrityError
 
 FIRST = 100_000

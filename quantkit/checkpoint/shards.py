@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quantkit.checkpoint.header import DTYPE_BYTES
-from quantkit.checkpoint.reader import SINGLE
-from quantkit.core.format import Layout
+from quantkit.checkpoint.filenames import SINGLE
+from quantkit.checkpoint.stored import DTYPE_BYTES
+from quantkit.core.facts import Layout
 
 if TYPE_CHECKING:
     import torch
 
+DEFAULT_SHARD_SIZE = 5 * 10**9
 _RANK = {dtype: rank for rank, dtype in enumerate(DTYPE_BYTES)}
 _METADATA = {"__metadata__": {"format": "pt"}}
 

@@ -9,13 +9,12 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
+from quantkit.checkpoint.filenames import PICKLES, SUMS, TEMPLATES, VOCABULARIES
 from quantkit.checkpoint.files import inside, opened
-from quantkit.checkpoint.reader import PICKLES, TEMPLATES, Checkpoint
+from quantkit.checkpoint.reader import Checkpoint
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import InputError
 
-# Any of these is a vocabulary; without one, transformers builds an empty tokenizer in silence.
-VOCABULARIES = ("tokenizer.json", "*.model", "vocab.json", "vocab.txt", "*.tiktoken", "tekken.json")
 NEEDED = (
     *VOCABULARIES,
     "generation_config.json",
@@ -34,7 +33,7 @@ NEEDED = (
 OWN = {
     "README.md": "describes the original",
     "quantkit.json": "describes the original",
-    "SHA256SUMS": "holds for the original only",
+    SUMS: "holds for the original only",
     "quantize_config.json": "describes another quantization",
 }
 OTHER_WEIGHTS = (

@@ -7,14 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
 from quantkit.checkpoint.files import sha256
-from quantkit.checkpoint.reader import (
-    CONFIG,
-    INDEX,
-    SINGLE,
-    read_weight_map,
-    shard_names,
-)
+from quantkit.checkpoint.reader import read_weight_map, shard_names
 from quantkit.core.errors import HubError, InputError, IntegrityError, RefusedError, ResourceError
 
 _ID = re.compile(

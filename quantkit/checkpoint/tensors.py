@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from quantkit.checkpoint.files import Fingerprint, changed, opened, read_into
-from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import IntegrityError, ResourceError
 
 TORCH_DTYPES = {

@@ -14,17 +14,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from quantkit.checkpoint import durable, files, strict_json
-from quantkit.checkpoint.reader import INDEX
-from quantkit.checkpoint.shards import Shard, TensorSpec, plan_shards
+from quantkit.checkpoint.filenames import INDEX, SUMS
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, Shard, TensorSpec, plan_shards
 from quantkit.core.errors import InputError, QuantkitError, ResourceError
 
 if TYPE_CHECKING:
     import torch
 
-DEFAULT_SHARD_SIZE = 5 * 10**9
 MARKER = ".quantkit-unfinished"
 """A file that tells a partial folder from anybody's; files so called are never copied."""
-SUMS = "SHA256SUMS"
 
 
 class ArtifactWriter:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from quantkit.core.version import __version__
+
 SCHEMA_VERSION = 1
 FILE_NAME = "quantkit.json"
 DISTRIBUTION = "quantkit-deploy"
@@ -42,15 +44,7 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the schema's version comes first."""
-        return {"schema_version": SCHEMA_VERSION, "quantkit": own_version(), **asdict(self)}
-
-
-def own_version() -> str:
-    """The installed version of quantkit."""
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "0+source"
+        return {"schema_version": SCHEMA_VERSION, "quantkit": __version__, **asdict(self)}
 
 
 def environment(device: str) -> dict[str, str]:

@@ -1,14 +1,12 @@
 """Recipe times structure: the fate of each linear, decided and refused before any work."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.recipe import Override, Recipe, SchemeSpec
 from quantkit.core.scheme import GROUP_SIZES, Scheme
-
-Check = Callable[[Scheme, LinearFacts], str | None]
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.format import Format, LinearFacts
+from quantkit.core.facts import Check, LinearFacts
+from quantkit.core.format import Format
 from quantkit.core.options import Told
-from quantkit.core.plan import Check
 from quantkit.core.scheme import Scheme
 
 

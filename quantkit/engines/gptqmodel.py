@@ -1,7 +1,7 @@
 """GPTQModel's own loader."""
 
 from quantkit.core.engine import Engine
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = {

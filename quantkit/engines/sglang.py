@@ -1,7 +1,7 @@
 """SGLang on CUDA. Its rules were read in its source, nothing was run."""
 
 from quantkit.core.engine import Engine
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)

@@ -1,7 +1,7 @@
 """transformers with gptqmodel and optimum, bitsandbytes, or compressed-tensors installed."""
 
 from quantkit.core.engine import Engine
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GPTQMODEL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)

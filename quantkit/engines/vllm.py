@@ -5,7 +5,7 @@ The rules are those of all its kernels together. The CPU build has fewer: 4-bit 
 """
 
 from quantkit.core.engine import Engine
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)

@@ -6,16 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import (
-    STORED,
-    Format,
-    Layout,
-    LinearFacts,
-    ModelFacts,
-    parser,
-    regex_covers,
-    stored_tensor,
-)
+from quantkit.core.facts import STORED, Layout, LinearFacts, ModelFacts
+from quantkit.core.format import Format, parser, regex_covers, stored_tensor
 from quantkit.core.scheme import Scheme
 
 if TYPE_CHECKING:

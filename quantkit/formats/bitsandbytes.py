@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, Layout, LinearFacts, ModelFacts, parser, stored_tensor
+from quantkit.core.facts import Layout, LinearFacts, ModelFacts
+from quantkit.core.format import Format, parser, stored_tensor
 from quantkit.core.scheme import NESTED_SIZE, Scheme
 
 if TYPE_CHECKING:

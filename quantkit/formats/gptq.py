@@ -6,19 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import quantkit
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import (
-    STORED,
-    Format,
-    Layout,
-    LinearFacts,
-    ModelFacts,
-    parser,
-    regex_covers,
-    stored_tensor,
-)
+from quantkit.core.facts import STORED, Layout, LinearFacts, ModelFacts
+from quantkit.core.format import Format, parser, regex_covers, stored_tensor
 from quantkit.core.scheme import Scheme
+from quantkit.core.version import __version__
 
 if TYPE_CHECKING:
     import torch
@@ -119,7 +111,7 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
         "format": layout,
         "pack_dtype": "int32",
         "lm_head": False,
-        "meta": {"quantizer": [f"quantkit:{quantkit.__version__}"]},
+        "meta": {"quantizer": [f"quantkit:{__version__}"]},
     }
     prefix = f"{model.block_prefix}."
     left_out = [name for name in model.dense if name.startswith(prefix)]

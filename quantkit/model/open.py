@@ -100,6 +100,19 @@ class OpenModel:
             tensors[suffix] = self.checkpoint.tensor(name)
         return self.format.decode(tensors, scheme, facts)
 
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:
+        """Every tensor that is loaded, and its shape; None where the format's decode knows it."""
+        for path, module in self.skeleton.model.named_modules():
+            parameters = module.named_parameters(recurse=False)
+            for key, tensor in (*parameters, *persistent_buffers(module)):
+                scheme = self.scheme(path) if key == "weight" and is_linear(module) else None
+                if scheme is None or self.format is None:
+                    yield f"{path}.{key}" if path else key, tuple(tensor.shape)
+                    continue
+                facts = linear_facts(path, module)
+                for suffix in self.format.layout(scheme, facts, self.dtype_name):
+                    yield f"{path}.{suffix}", None
+
     def parameter(self, name: str) -> torch.Tensor:
         """Parameter `name` as the model computes with it: decoded, in `dtype`, on `device`.
 
@@ -254,8 +267,10 @@ def open_model(
     source = _dtype(skeleton, checkpoint)
     device = torch.device(session.device)
     compute = torch.float32 if source is torch.float16 and device.type == "cpu" else source
-    model = OpenModel(skeleton, checkpoint, _format(checkpoint), source, compute, device)
-    check_complete(model)
+    found = _format(checkpoint)
+    model = OpenModel(skeleton, checkpoint, found, source, compute, device)
+    wanted = {name: (model.source_name(name), shape) for name, shape in model.tensors()}
+    check_complete(folder, checkpoint.names, wanted, plain=found is None)
     return model
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.session import Session
 
 if TYPE_CHECKING:

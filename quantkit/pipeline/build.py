@@ -1,7 +1,6 @@
 """Quantize a prepared model into a folder, and prove that the files say what was meant."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,33 +12,10 @@ from quantkit.core.progress import Progress, Report
 from quantkit.core.session import Session
 from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.blockloop import quantize_blocks
+from quantkit.pipeline.built import Built, ModuleRecord
 from quantkit.pipeline.groups import Job
 from quantkit.pipeline.prepare import Prepared, model_facts
 from quantkit.pipeline.write import encoded, sources, weight_hash
-
-
-@dataclass(frozen=True)
-class ModuleRecord:
-    """What became of one linear; `weight_sha256` is of the fp32 weight it dequantizes to."""
-
-    name: str
-    scheme: str
-    loss: float | None
-    notes: tuple[str, ...]
-    weight_sha256: str
-
-
-@dataclass(frozen=True)
-class Built:
-    """Records of the quantized linears, and what became of each tensor and file of the source.
-
-    `bytes` is the size of all weight files of the artifact.
-    """
-
-    modules: tuple[ModuleRecord, ...]
-    ledger: dict[str, str]
-    side_files: dict[str, str]
-    bytes: int
 
 
 def build(

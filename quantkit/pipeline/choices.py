@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from quantkit.core.format import LinearFacts
-from quantkit.core.plan import Check
+from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.recipe import GroupSize, Override
 from quantkit.core.scheme import Scheme
-from quantkit.model.structure import LinearGroup
-from quantkit.pipeline.prepare import Prepared
+from quantkit.model.skeleton import Skeleton
+from quantkit.model.structure import LinearGroup, Structure
 
 EXPERTS = ".experts."
 PATTERN_LENGTH = 180
@@ -36,25 +35,28 @@ class Choice:
 
 
 def choices_of(
-    prepared: Prepared, schemes: Sequence[Scheme], checks: Iterable[Check]
+    quantized: Iterable[LinearFacts],
+    skeleton: Skeleton,
+    structure: Structure,
+    schemes: Sequence[Scheme],
+    checks: Iterable[Check],
 ) -> list[Choice]:
-    """One choice for each group of linears that `prepared` quantizes, in the order of the blocks.
+    """One choice for each group of linears that are `quantized`, in the order of the blocks.
 
     All routed experts of a block are one: engines run them as one operation.
     """
     rules = tuple(checks)
-    quantized = {f.linear.name: f.linear for f in prepared.plan.fates if f.scheme is not None}
-    skeleton = prepared.model.skeleton
+    by_name = {linear.name: linear for linear in quantized}
     found = []
     for index in range(len(skeleton.blocks)):
         prefix = skeleton.block_name(index)
         together: dict[str, list[LinearGroup]] = {}
-        for group in prepared.structure.of(index).groups:
-            if f"{prefix}.{group.names[0]}" in quantized:
+        for group in structure.of(index).groups:
+            if f"{prefix}.{group.names[0]}" in by_name:
                 expert = f".{group.names[0]}".partition(EXPERTS)
                 together.setdefault(expert[0] if expert[1] else group.names[0], []).append(group)
         for groups in together.values():
-            linears = tuple(quantized[f"{prefix}.{n}"] for g in groups for n in g.names)
+            linears = tuple(by_name[f"{prefix}.{n}"] for g in groups for n in g.names)
             legal = (s for s in schemes if all(_holds(s, linear, rules) for linear in linears))
             found.append(Choice(index, tuple(groups), linears, (*legal, None)))
     return found

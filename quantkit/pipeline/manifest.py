@@ -3,20 +3,17 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import torch
-
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.files import found_in
 from quantkit.checkpoint.source import Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
-from quantkit.pipeline.build import Built
+from quantkit.pipeline.built import Built
 from quantkit.pipeline.calibrate import calibration_remarks
 from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.processor import device_name
 
 
 def manifest_of(
@@ -65,16 +62,3 @@ def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
         )
         reason = next((r for r in reasons if r), None)
         yield name, reason.partition("; try: ")[0] if reason else None
-
-
-def device_name(device: torch.device) -> str:
-    """The kind of device and the name of its processor, e.g. `cpu, Example 9000`."""
-    if device.type == "cuda":
-        return f"cuda, {torch.cuda.get_device_name(device)}"
-    name = processor()
-    return f"{device.type}, {name}" if name else device.type
-
-
-def processor() -> str | None:
-    """The name of this machine's processor, where the system tells it."""
-    return found_in(Path("/proc/cpuinfo"), r"^model name\s*: (.+)$")

@@ -6,7 +6,8 @@ from typing import Any
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts
+from quantkit.core.facts import LinearFacts, ModelFacts
+from quantkit.core.format import Format
 from quantkit.core.method import Method
 from quantkit.core.plan import Fate, Plan, make_plan
 from quantkit.core.recipe import Recipe

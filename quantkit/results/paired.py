@@ -5,7 +5,9 @@ either figure: two intervals may overlap while the difference is certain.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -77,6 +79,34 @@ def require_same_tokens(result: EvalResult, other: EvalResult) -> None:
             )
 
 
+@dataclass(frozen=True)
+class Difference:
+    """Mean KL of one build less that of another, 95 % half-width; nats per token.
+
+    `real` says that neither chance nor numerical noise explains it.
+    """
+
+    mean: float
+    half_width: float
+    real: bool
+
+
+def paired_differences(
+    results: Sequence[EvalResult | None],
+) -> dict[tuple[int, int], Difference]:
+    """The difference of each pair a < b that was scored on the same tokens and kept its sums."""
+    usable = [(i, r) for i, r in enumerate(results) if r is not None and r.documents.sum_kl_nats]
+    found = {}
+    for (a, one), (b, other) in combinations(usable, 2):
+        if _tokens(one) != _tokens(other):
+            continue
+        difference = paired_difference(one, other, "kl")
+        low, high = difference.ci95
+        if math.isfinite(low):
+            found[a, b] = Difference(difference.difference, (high - low) / 2, difference.real)
+    return found
+
+
 def distinguishable(result: EvalResult) -> bool | None:
     """Whether the model can be told from its reference: its KL is over three noise floors."""
     if result.kl is None or result.kl.mean is None or result.kl.floor_mean is None:
@@ -95,3 +125,7 @@ def _floor(result: EvalResult) -> float:
 
 def _short(value: str | list[str]) -> str:
     return value[:16] if isinstance(value, str) else f"{len(value)} documents"
+
+
+def _tokens(result: EvalResult) -> tuple[str, str, list[str]]:
+    return result.protocol.name, result.protocol.tokens_sha256, result.documents.id

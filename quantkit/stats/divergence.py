@@ -1,4 +1,4 @@
-"""How far one distribution of next tokens is from another."""
+"""How far one distribution of next tokens is from another, and from the token that came."""
 
 import torch
 
@@ -26,3 +26,8 @@ def _block_kl(log_p: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
         # exp(-d) overflows and p underflows there, yet their product is q, and the rest is nothing.
         terms[far] = log_q[far].exp()
     return terms.sum(dim=1)
+
+
+def token_nll(log_probs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Nats (rows,) that `targets` (rows,) cost under `log_probs` (rows, vocab)."""
+    return -log_probs.gather(1, targets[:, None])[:, 0]

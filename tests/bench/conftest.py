@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quantkit.api import quantize
+from quantkit import quantize
 from quantkit.recipes.loader import build_recipe
 
 RECIPES = {

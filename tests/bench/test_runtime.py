@@ -62,7 +62,7 @@ def test_a_plain_model_runs_as_torch_runs_it(tiny_checkpoint_cache: Callable[...
 def test_a_scheme_without_a_kernel_is_refused_with_its_linear_and_reason(
     tiny_checkpoint_cache: Callable[..., Path], tmp_path: Path
 ) -> None:
-    from quantkit.api import quantize
+    from quantkit import quantize
     from quantkit.recipes.loader import build_recipe
 
     source = tiny_checkpoint_cache("llama")

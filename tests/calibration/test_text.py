@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from quantkit.calibration import text as text_module
-from quantkit.calibration.record import record_document
-from quantkit.calibration.text import Document, read_documents
+from quantkit.calibration.record import Document, record_document
+from quantkit.calibration.text import read_documents
 from quantkit.core.errors import HubError, InputError, IntegrityError
 
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]

@@ -15,7 +15,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from transformers import PreTrainedTokenizerFast
 
 from quantkit.calibration import chat
-from quantkit.calibration.text import Document, read_documents
+from quantkit.calibration.record import Document
+from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import load_tokenizer, tokenize
 from quantkit.core.errors import InputError, RefusedError
 

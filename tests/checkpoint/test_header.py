@@ -13,7 +13,8 @@ from safetensors import safe_open
 from safetensors.torch import save, save_file
 
 from quantkit.checkpoint.files import opened
-from quantkit.checkpoint.header import MAX_EMPTY, TensorInfo, parse_header, read_header
+from quantkit.checkpoint.header import MAX_EMPTY, parse_header, read_header
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import IntegrityError, QuantkitError, RefusedError
 
 A = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

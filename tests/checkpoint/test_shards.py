@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from quantkit.checkpoint.header import DTYPE_BYTES, parse_header
+from quantkit.checkpoint.header import parse_header
 from quantkit.checkpoint.shards import Shard, TensorSpec, plan_shards
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.checkpoint.tensors import TORCH_DTYPES, as_bytes
 
 names = st.from_regex(r"[A-Za-z0-9_]{1,6}(\.[a-z0-9]{1,3}){0,2}", fullmatch=True)

@@ -162,7 +162,7 @@ def test_an_error_wipes_the_line_of_progress(
         report(Progress("evaluate", 1, 2))
         raise InputError("what", hint="hint")
 
-    monkeypatch.setattr("quantkit.api.evaluate", failing)
+    monkeypatch.setattr("quantkit.api.evaluation.evaluate", failing)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")

@@ -6,7 +6,7 @@ import pytest
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 
 SCHEMES = [

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from quantkit.checkpoint.tensors import DTYPE_NAMES
 from quantkit.core import registry
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
-from quantkit.core.format import STORED, Format, LinearFacts, ModelFacts
+from quantkit.core.facts import STORED, LinearFacts, ModelFacts
+from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
 from quantkit.grid.qtensor import QTensor
 

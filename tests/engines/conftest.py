@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from quantkit.core import registry
-from quantkit.core.format import Format, LinearFacts, ModelFacts
+from quantkit.core.facts import LinearFacts, ModelFacts
+from quantkit.core.format import Format
 from quantkit.core.scheme import NESTED_SIZE, Scheme
 from quantkit.grid.dynamic8 import dynamic_book, nested_scales
 from quantkit.grid.normal4 import NF4

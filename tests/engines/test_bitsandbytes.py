@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.bitsandbytes import FORMAT, STATE
 from quantkit.grid.qtensor import QTensor

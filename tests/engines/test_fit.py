@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from quantkit import api
+from quantkit import fit
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.model.open import load_dense, open_model
 from tests.engines.conftest import TOKENS, interpreter
@@ -31,7 +31,7 @@ def make(
     tiny_checkpoint_cache: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Make:
     def make(size: int, bits: list[int], group_sizes: list[int | None]) -> Path:
-        result = api.fit(
+        result = fit(
             str(tiny_checkpoint_cache("llama", dtype="float16")),
             tmp_path_factory.mktemp("fitted") / "out",
             size=size,

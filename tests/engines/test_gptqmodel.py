@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.engines.gptqmodel import ENGINE
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.engines.sglang import ENGINE
 

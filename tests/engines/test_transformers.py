@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.engines.transformers import ENGINE
 

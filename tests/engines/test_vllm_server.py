@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quantkit.api import quantize
+from quantkit import quantize
 from quantkit.bench.vllm import PYTHON, Workload, measure_vllm, serving
 from quantkit.core.errors import RefusedError
 from quantkit.recipes.loader import build_recipe

@@ -19,7 +19,8 @@ from quantkit.eval.reference_store import (
     write_store,
 )
 from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, TextChoice, read_text
+from quantkit.eval.text import EvaluationText, TextChoice
+from quantkit.eval.windows import read_text
 from quantkit.model.open import open_model
 from quantkit.results.schema import EvalResult
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from quantkit import api
+from quantkit import quantize
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.checkpoint.source import Source
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.subject import describe
-from quantkit.eval.text import TextChoice, read_text
+from quantkit.eval.text import TextChoice
+from quantkit.eval.windows import read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
@@ -27,7 +28,7 @@ REPEATS = 20
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reruns") / "artifact"
     recipe = build_recipe("rtn", samples=1, sequence_length=64)
-    api.quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
+    quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
     return folder
 
 

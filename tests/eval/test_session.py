@@ -13,9 +13,10 @@ import torch
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import RefusedError
 from quantkit.eval.session import evaluate_models, evaluate_together, read_reference
-from quantkit.eval.text import EvaluationText, TextChoice, read_text
+from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.walking import ScoredModel
 from quantkit.eval.wikitext import detokenize
+from quantkit.eval.windows import read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.results.paired import distinguishable

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quantkit import api
+from quantkit import quantize
 from quantkit.core.errors import InputError
 from quantkit.eval.tasks import collect
 from quantkit.model.embedded_model import FOLDER, HELDOUT
@@ -81,7 +81,7 @@ def test_a_task_of_ours_is_answered_by_both_models_offline(sums: Path, tmp_path:
     pytest.importorskip("lm_eval")
     artifact = tmp_path / "artifact"
     recipe = build_recipe("rtn", bits=3, format="gptq", samples=1, sequence_length=64)
-    api.quantize(str(FOLDER), artifact, recipe=recipe, evaluate=False)
+    quantize(str(FOLDER), artifact, recipe=recipe, evaluate=False)
     command = f"eval {artifact} --reference {FOLDER} --text {HELDOUT} --windows 2 --json"
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
     gates = ["--gate", "tasks.worst.recovery >= 0.1", "--gate", "tasks.sums.accuracy > 99%"]

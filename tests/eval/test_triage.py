@@ -2,11 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from quantkit import api
+from quantkit import quantize
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, TextChoice, read_text
+from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.triage import triage
+from quantkit.eval.windows import read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
@@ -22,7 +23,7 @@ def text() -> EvaluationText:
 
 def quantized(folder: Path, *settings: str, recipe: str = "rtn") -> Path:
     wanted = build_recipe(recipe, settings=settings, **SMALL)  # type: ignore[arg-type]
-    return api.quantize(str(FOLDER), folder, recipe=wanted, evaluate=False).output
+    return quantize(str(FOLDER), folder, recipe=wanted, evaluate=False).output
 
 
 def shares(artifact: Path, text: EvaluationText) -> Triage:

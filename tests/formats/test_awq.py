@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import LinearFacts, ModelFacts
+from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.awq import FORMAT
 from quantkit.grid.packing import AWQ_ORDER

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import LinearFacts, ModelFacts
+from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.bitsandbytes import FORMAT, STATE
 from quantkit.grid.qtensor import DoubleQuant, QTensor

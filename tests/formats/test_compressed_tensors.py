@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import LinearFacts, ModelFacts
+from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.compressed_tensors import FORMAT
 from quantkit.grid.qtensor import QTensor

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts, ModelFacts
+from quantkit.core.facts import LinearFacts, ModelFacts
+from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
 from quantkit.formats import gptq, gptq_v2
 from quantkit.grid.qtensor import QTensor

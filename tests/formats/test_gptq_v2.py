@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import torch
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.gptq_v2 import FORMAT
 from quantkit.grid.qtensor import QTensor

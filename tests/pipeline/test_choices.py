@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.recipe import Recipe, SchemeSpec
 from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme
@@ -28,7 +28,9 @@ def prepared(folder: Path, *engines: str) -> Prepared:
 
 def found(start: Prepared, schemes: list[Scheme]) -> list[Choice]:
     method, output, engines, _ = parts_of(start.plan.recipe)
-    return choices_of(start, schemes, rules_of(method, output, engines))
+    rules = rules_of(method, output, engines)
+    quantized = [fate.linear for fate in start.plan.fates if fate.scheme is not None]
+    return choices_of(quantized, start.model.skeleton, start.structure, schemes, rules)
 
 
 def test_a_choice_is_what_engines_fuse(tiny_checkpoint: Callable[..., Path]) -> None:

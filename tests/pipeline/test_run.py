@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import quantkit
-from quantkit.api import quantize
+from quantkit import quantize
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.model.open import open_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quantkit.core.errors import InputError
-from quantkit.results.paired import distinguishable, paired_difference
+from quantkit.results.paired import distinguishable, paired_difference, paired_differences
 from quantkit.results.schema import (
     Divergence,
     Documents,
@@ -99,3 +99,18 @@ def test_a_quantity_that_was_not_measured_is_named() -> None:
     one, two = builds(np.random.default_rng(14))
     with pytest.raises(InputError, match="top1_hits"):
         paired_difference(one, two, "top1")
+
+
+def test_every_pair_of_one_text_is_compared_and_no_other() -> None:
+    one, other = builds(np.random.default_rng(15))
+    elsewhere = result(np.ones(DOCUMENTS), tokens_sha256="another text")
+    no_sums = one.documents.model_copy(update={"sum_kl_nats": []})
+    without = one.model_copy(update={"documents": no_sums})
+    assert list(paired_differences([one, None, other, elsewhere, without])) == [(0, 2)]
+
+
+def test_pairing_sees_what_two_errors_side_by_side_would_hide() -> None:
+    """Builds 30 % apart, whose documents share their difficulty: the paired interval excludes 0."""
+    found = paired_differences(builds(np.random.default_rng(12), gap=0.3))[0, 1]
+    assert found.real
+    assert found.mean < -found.half_width

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quantkit.checkpoint.reader import open_checkpoint
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import RefusedError, ResourceError
 from quantkit.model.embedded_model import FOLDER
 from quantkit.pipeline.start import start

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.inventory import FLOATS, Inventory, Part, PlannedTensor, Split
 

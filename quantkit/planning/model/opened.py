@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
 from quantkit.checkpoint.files import read_json
-from quantkit.checkpoint.header import TensorInfo
-from quantkit.checkpoint.reader import CONFIG, INDEX, SINGLE, open_checkpoint
+from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
 from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.blockwise import block_fp8

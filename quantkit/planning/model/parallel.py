@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from quantkit.core.errors import InputError
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.planning.model.architecture import Architecture, Attention, Experts
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
 

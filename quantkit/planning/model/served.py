@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import prod
 
-from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.planning.model.inventory import FLOATS, Inventory

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
-from quantkit.core.format import STORED, Format, LinearFacts
+from quantkit.core.facts import STORED, LinearFacts
+from quantkit.core.format import Format
 from quantkit.core.options import METHODS
 from quantkit.core.plan import Plan, make_plan
 from quantkit.core.recipe import Recipe

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.recipe import Recipe
 from quantkit.planning.model.weights import PlannedModel
 from quantkit.planning.run.files import RunPlan, plan_recipe

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
 from quantkit.core import registry
 from quantkit.core.errors import RefusedError
-from quantkit.core.format import Format, LinearFacts
+from quantkit.core.facts import LinearFacts
+from quantkit.core.format import Format
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.planning.figure import Figure

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import isinf
 from typing import Literal
 
-from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.figure import Figure
 from quantkit.planning.model.architecture import Architecture

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
-from quantkit.core.format import Format, LinearFacts
+from quantkit.core.facts import LinearFacts
+from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
 from quantkit.planning.model.architecture import Attention, Experts
 from quantkit.planning.model.parallel import Degrees, Kind, facts_of, rank_facts

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from quantkit.checkpoint.header import DTYPE_BYTES
 from quantkit.checkpoint.sizes import parse_size
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import Format, LinearFacts
+from quantkit.core.facts import LinearFacts
+from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
 from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.parallel import Degrees, Kind, rank_elements

@@ -9,21 +9,23 @@ from typing import Literal
 
 import torch
 
-from quantkit.calibration.tokens import Calibration, Tokenizer, load_tokenizer
+from quantkit.calibration.chat import Tokenizer
+from quantkit.calibration.tokens import Calibration, load_tokenizer
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.checkpoint.source import Source
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.facts import Check
 from quantkit.core.method import Method
-from quantkit.core.plan import Check
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.eval.compare import smoke_score
 from quantkit.eval.session import evaluate_models, read_reference
-from quantkit.eval.text import EvaluationText, text_of_windows
+from quantkit.eval.text import EvaluationText
+from quantkit.eval.windows import text_of_windows
 from quantkit.model.open import open_model
 from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.prepare import Prepared

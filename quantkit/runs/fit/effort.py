@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.progress import Progress, Report
 from quantkit.pipeline.choices import Choice
 from quantkit.planning.run.estimate import span

@@ -8,11 +8,9 @@ from typing import Protocol
 import torch
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.shards import TensorSpec, plan_shards, stem
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, TensorSpec, plan_shards, stem
 from quantkit.core.errors import RefusedError
-from quantkit.core.format import LinearFacts
-from quantkit.core.plan import Check
+from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import GroupSize, SchemeSpec
 from quantkit.core.rules import rules_of
@@ -170,7 +168,9 @@ def state_problem(
     """
     method, output, engines, _ = parts_of(prepared.plan.recipe)
     rules = [*rules_of(method, output, engines), *checks]
-    choices = tuple(choices_of(prepared, schemes, rules))
+    quantized = [fate.linear for fate in prepared.plan.fates if fate.scheme is not None]
+    skeleton, structure = prepared.model.skeleton, prepared.structure
+    choices = tuple(choices_of(quantized, skeleton, structure, schemes, rules))
     if all(choice.schemes == (None,) for choice in choices):
         raise RefusedError(
             "none of the schemes fits this model, format and engine",

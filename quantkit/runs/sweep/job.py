@@ -8,15 +8,15 @@ from pathlib import Path
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.files import read_json, sha256
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import Source
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.session import Session
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.contamination import screen_by_tokens
-from quantkit.eval.reference_store import Reference
+from quantkit.eval.scoring import Reference
 from quantkit.eval.session import evaluate_models
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice

@@ -49,7 +49,7 @@ def test_runs_become_one_table_or_one_document(
         seen.update(arguments, output=output)
         return SWEPT
 
-    monkeypatch.setattr("quantkit.api.demo", demo)
+    monkeypatch.setattr("quantkit.api.evaluation.demo", demo)
     code, out, _ = quantkit("demo", "-o", "kept", "--page", "/tmp/page.html")
     assert code == 0
     assert seen["output"] == Path("kept")

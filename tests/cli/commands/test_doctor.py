@@ -17,7 +17,7 @@ def test_a_fault_is_shown_with_its_remedy_and_ends_in_5(
         Finding("torch", ok=True, detail="2.13.0", hint="pip install torch"),
         Finding("disk", ok=False, detail="0.1 GB free", hint="another disk"),
     )
-    monkeypatch.setattr("quantkit.api.doctor", lambda **_: findings)
+    monkeypatch.setattr("quantkit.api.planning.doctor", lambda **_: findings)
     code, out, _ = quantkit("doctor")
     assert code == 5
     assert [line.split() for line in out.splitlines()[1:]] == [
@@ -25,7 +25,7 @@ def test_a_fault_is_shown_with_its_remedy_and_ends_in_5(
         ["disk", "FAULT", "0.1", "GB", "free"],
         ["try:", "another", "disk"],
     ]
-    monkeypatch.setattr("quantkit.api.doctor", lambda **_: findings[:1])
+    monkeypatch.setattr("quantkit.api.planning.doctor", lambda **_: findings[:1])
     code, out, _ = quantkit("doctor", "--json")
     assert code == 0
     assert json.loads(out) == [

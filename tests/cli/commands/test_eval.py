@@ -41,7 +41,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(arguments, artifact=artifact)
         return RESULT
 
-    monkeypatch.setattr("quantkit.api.evaluate", evaluate)
+    monkeypatch.setattr("quantkit.api.evaluation.evaluate", evaluate)
     return seen
 
 

@@ -19,7 +19,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 arguments["emit"](piece)
         return "".join(pieces)
 
-    monkeypatch.setattr("quantkit.api.generate", generate)
+    monkeypatch.setattr("quantkit.api.evaluation.generate", generate)
     return seen
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.plan import Fate, Plan
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
@@ -52,7 +52,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found: QuantizeResult = seen["result"]
         return found
 
-    monkeypatch.setattr("quantkit.api.quantize", quantize)
+    monkeypatch.setattr("quantkit.api.artifacts.quantize", quantize)
     return seen
 
 
@@ -172,7 +172,7 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
         fates.append(Fate(linears[3], None, "left out by the recipe"))
         return Plan(recipe, tuple(fates), ("a remark",))
 
-    monkeypatch.setattr("quantkit.api.dry_run", plan)
+    monkeypatch.setattr("quantkit.api.artifacts.dry_run", plan)
     code, out, _ = quantkit("quantize", "m", "--dry-run")
     assert code == 0
     lines = [" ".join(line.split()) for line in out.splitlines()]

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from quantkit import api
+from quantkit import quantize
+from quantkit.api import evaluation
 from quantkit.cli.console import Console
 from quantkit.cli.render.gates import conclude, gate_text, task_lines
 from quantkit.model.embedded_model import FOLDER, HELDOUT
@@ -20,14 +21,14 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded model in 4 bits, calibrated on next to nothing."""
     folder = tmp_path_factory.mktemp("gates") / "artifact"
     recipe = build_recipe("rtn", samples=1, sequence_length=64)
-    api.quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
+    quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
     return folder
 
 
 @pytest.fixture(scope="module")
 def measured(artifact: Path) -> dict[str, Any]:
     """What `eval` says of it."""
-    found = api.evaluate(
+    found = evaluation.evaluate(
         str(artifact), reference=str(FOLDER), text=str(HELDOUT), windows=16, sequence_length=128
     )
     return found.to_dict()

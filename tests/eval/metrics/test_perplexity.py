@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from quantkit.eval.metric import Scores
-from quantkit.eval.metrics.perplexity import METRIC, token_nll
+from quantkit.eval.metrics.perplexity import METRIC
 from quantkit.eval.text import ScoredDocument
+from quantkit.stats.divergence import token_nll
 
 
 def test_nll_is_that_of_the_target() -> None:

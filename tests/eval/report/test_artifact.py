@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from quantkit.api import quantize
+from quantkit import quantize
 from quantkit.eval.report.artifact import command_of, result_of
 from quantkit.recipes.loader import build_recipe
 from quantkit.recipes.schema import document_of

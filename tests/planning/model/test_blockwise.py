@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
 from quantkit.planning.forecast import forecast
 from quantkit.planning.model.blockwise import block_fp8

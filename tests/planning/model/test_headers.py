@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.inventory import Inventory

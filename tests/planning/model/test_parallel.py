@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.inventory import Inventory

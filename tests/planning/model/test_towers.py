@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForImageTextToText
 
-from quantkit.checkpoint.header import TensorInfo
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.headers import inventory_from_headers

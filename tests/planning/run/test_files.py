@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.planning.model.config import read_architecture

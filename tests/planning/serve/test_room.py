@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.format import LinearFacts
+from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.formats.compressed_tensors import FORMAT
 from quantkit.planning.model.opened import open_model

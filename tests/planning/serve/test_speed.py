@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from quantkit.checkpoint.header import DTYPE_BYTES
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import PlannedModel, planned_model, stored_build, weigh

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quantkit import api
+from quantkit import fit, plan, quantize
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import CalibrationSpec
@@ -28,7 +28,7 @@ BLOCKS = 4_718_592
 def fitted(
     output: Path, size: int | str | None, model: Path = FOLDER, **options: Any
 ) -> QuantizeResult:
-    return api.fit(str(model), output, size=size, calibration=SMALL, device="cpu", **options)
+    return fit(str(model), output, size=size, calibration=SMALL, device="cpu", **options)
 
 
 def record(result: QuantizeResult) -> Fit:
@@ -117,7 +117,7 @@ def test_the_frontier_falls(mixed: QuantizeResult) -> None:
 def test_the_recipe_makes_the_same_weights(mixed: QuantizeResult, tmp_path: Path) -> None:
     recipe = build_recipe(str(mixed.output))
     assert recipe == build_recipe(f"{mixed.output}/quantkit.json")
-    again = api.quantize(str(FOLDER), tmp_path / "out", recipe=recipe, device="cpu", evaluate=False)
+    again = quantize(str(FOLDER), tmp_path / "out", recipe=recipe, device="cpu", evaluate=False)
     hashes = [{m["name"]: m["weight_sha256"] for m in run.modules} for run in (again, mixed)]
     assert hashes[0] == hashes[1]
 
@@ -127,7 +127,7 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
 ) -> None:
     """On a made-up card on which the model as it is would take half as much again as is left."""
     folder = tiny_checkpoint(dtype="bfloat16")
-    ample = api.plan(str(folder), gpu="24GB@1GB/s", context=256, batch=2).chosen
+    ample = plan(str(folder), gpu="24GB@1GB/s", context=256, batch=2).chosen
     assert ample is not None
     assert ample.deployment is not None
     left = ample.deployment.available - ample.deployment.cache.bytes + ample.bytes
@@ -139,7 +139,7 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
     found = record(result)
     assert found.served is not None
     assert found.bytes <= found.budget_bytes == pytest.approx(ample.bytes / 1.5, abs=100)
-    planned = api.plan(str(tmp_path / "out"), gpu=gpu, context=256, batch=2).outlooks[0]
+    planned = plan(str(tmp_path / "out"), gpu=gpu, context=256, batch=2).outlooks[0]
     assert planned.bytes == found.bytes
     assert planned.fits
     small = f"{memory - round(ample.bytes / 1.8)}B@1GB/s"  # half of it is embedding and head

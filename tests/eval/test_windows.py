@@ -8,7 +8,8 @@ import torch
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import InputError
-from quantkit.eval.text import SMOKE, EvaluationText, TextChoice, read_text, vocabulary_hash
+from quantkit.eval.text import EvaluationText, TextChoice
+from quantkit.eval.windows import SMOKE, read_text, vocabulary_hash
 
 
 @pytest.fixture

@@ -1,0 +1,84 @@
+"""What formats, engines and plans know of a linear and of a model: names, shapes, dtypes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from quantkit.core.errors import RefusedError
+from quantkit.core.scheme import Scheme
+
+Layout = dict[str, tuple[str, tuple[int, ...]]]
+"""The tensors of one linear: suffix -> dtype as safetensors names it, and shape."""
+STORED = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+"""Dtypes of models and scales as safetensors names them."""
+
+
+@dataclass(frozen=True)
+class LinearFacts:
+    """Name, shape and kind of one linear, as a format or an engine sees it.
+
+    `transposed` marks GPT-2's Conv1D, whose weight is stored (in_features, out_features).
+    `fused` names the linears that read the same input (q, k, v or gate, up), itself included.
+    """
+
+    name: str
+    out_features: int
+    in_features: int
+    transposed: bool = False
+    fused: tuple[str, ...] = ()
+
+
+Check = Callable[[Scheme, LinearFacts], str | None]
+"""(scheme, linear) -> a sentence saying which rule they break, or None."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a config block must know of the whole model.
+
+    `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense,
+    `head` the output head. `dtype` is the model's own ("bfloat16", "float16", "float32").
+    `block_prefix` is the module path of the block list, e.g. `model.layers`.
+    """
+
+    schemes: Mapping[str, Scheme]
+    skipped: tuple[str, ...]
+    head: str | None
+    dtype: str
+    block_prefix: str
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        """Sorted names of the linears left as they are, the head always among them."""
+        return tuple(sorted({*self.skipped, self.head or "lm_head"}))
+
+    def by_scheme(self) -> dict[Scheme, list[str]]:
+        """Each scheme and the linears that have it, both in a fixed order.
+
+        Raises:
+            RefusedError: no linear is quantized, or the head is.
+        """
+        if not self.schemes or self.head in self.schemes:
+            raise RefusedError(
+                f"`{self.head}` cannot be quantized" if self.schemes else "no linear is quantized",
+                why="transformers loads quantized heads as random numbers, without an error",
+                hint="quantize linears of the blocks, and those only",
+            )
+        found: dict[Scheme, list[str]] = {}
+        for name, scheme in self.schemes.items():
+            found.setdefault(scheme, []).append(name)
+        return dict(sorted(found.items(), key=lambda item: item[0].label()))
+
+    def one_scheme(self, format_name: str) -> Scheme:
+        """The scheme that all quantized linears share, for formats that can state only one.
+
+        Raises:
+            RefusedError: they differ.
+        """
+        schemes = list(self.by_scheme())
+        if len(schemes) > 1:
+            raise RefusedError(
+                f"format `{format_name}` holds one scheme for all linears, not {len(schemes)}",
+                why=f"asked for: {', '.join(scheme.label() for scheme in schemes)}",
+                hint="--format compressed-tensors",
+            )
+        return schemes[0]
