@@ -40,7 +40,7 @@ class QTensor:
     nested: DoubleQuant | None = None
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """The weight, new (out_features, in_features): computed in fp32, rounded once to `dtype`."""
+        """A new weight (out_features, in_features): in fp32, rounded once to `dtype`."""
         out_features, in_features = self.codes.shape
         if self.scheme.grid == "nf4":
             size = self.scheme.group_size or self.codes.numel()
