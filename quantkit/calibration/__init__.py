@@ -1,1 +1,1 @@
-"""Text that stands for the model's use, and its tokens: what calibration runs on."""
+"""Calibration data: documents, chat templates and token windows."""

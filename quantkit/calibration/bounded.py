@@ -1,4 +1,4 @@
-"""Text made by code of strangers, within bounds of time and memory."""
+"""Runs untrusted code that returns text, with limits on time and memory."""
 
 import os
 import resource
@@ -11,18 +11,19 @@ from time import monotonic
 CPU_SECONDS = 5
 WALL_SECONDS = 120.0
 MEMORY_BYTES = 512 * 2**20
-"""On top of what the process has already."""
+"""In addition to what the process uses already."""
 
 
 def bounded(make: Callable[[], str], longest: int) -> str:
-    """What `make` returns, run in a forked child that may neither last nor grow.
+    """The text that `make` returns, called in a forked child with limits on time and memory.
 
-    jinja's sandbox keeps templates from files and functions, not from loops in loops or from
-    a text of gigabytes. A child costs some milliseconds.
+    jinja's sandbox denies a template access to files and functions, but it does not stop nested
+    loops or a text of gigabytes. A child costs a few milliseconds.
 
     Raises:
-        RuntimeError: `make` raised, which is its text, or made more than `longest` characters.
-        TimeoutError: it needed more time or memory than it may.
+        RuntimeError: `make` raised an error, whose text this carries, or returned more than
+            `longest` characters.
+        TimeoutError: it exceeded the time or memory limit.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -34,10 +35,10 @@ def bounded(make: Callable[[], str], longest: int) -> str:
         answer = _read(reading, 4 * longest + 1)
     finally:
         os.close(reading)
-        os.kill(child, signal.SIGKILL)  # not yet waited for, so the number is still its own
+        os.kill(child, signal.SIGKILL)  # safe: the id is not reused before waitpid
         os.waitpid(child, 0)
     if not answer:
-        raise TimeoutError("it takes too much time or memory")
+        raise TimeoutError("it exceeds the time or memory limit")
     text = answer[1:].decode()
     if answer[:1] != b"+":
         raise RuntimeError(text)
@@ -45,7 +46,7 @@ def bounded(make: Callable[[], str], longest: int) -> str:
 
 
 def _answer(make: Callable[[], str], longest: int, writing: int) -> None:
-    """In the child: write `+` and the text, or `-` and what went wrong, and end at once."""
+    """In the child: writes `+` and the text, or `-` and the error, and exits at once."""
     try:
         _limit(resource.RLIMIT_CPU, CPU_SECONDS)
         if used := _address_space():
@@ -53,16 +54,16 @@ def _answer(make: Callable[[], str], longest: int, writing: int) -> None:
         try:
             text, mark = make(), b"+"
             if len(text) > longest:
-                text, mark = f"it made {len(text):,} characters", b"-"
+                text, mark = f"it returned {len(text):,} characters", b"-"
         except MemoryError:
             return
-        except Exception as error:  # noqa: BLE001 - code of a stranger
+        except Exception as error:  # noqa: BLE001 - untrusted code
             text, mark = (str(error) or type(error).__name__)[:longest], b"-"
         data = mark + text.encode(errors="replace")
         while data:
             data = data[os.write(writing, data) :]
     finally:
-        os._exit(0)
+        os._exit(0)  # no cleanup: buffers and exit handlers belong to the parent
 
 
 def _limit(kind: int, most: int) -> None:
@@ -71,7 +72,7 @@ def _limit(kind: int, most: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes of address space in use now, 0 where the system does not tell."""
+    """Bytes of address space in use now; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except OSError:
@@ -80,7 +81,7 @@ def _address_space() -> int:
 
 
 def _read(reading: int, most: int) -> bytes:
-    """What the child writes until it ends; nothing where it takes too long."""
+    """All bytes that the child writes until it exits; empty if it takes too long."""
     parts: list[bytes] = []
     size, end = 0, monotonic() + WALL_SECONDS
     while size < most and select.select([reading], [], [], max(0.0, end - monotonic()))[0]:

@@ -1,4 +1,4 @@
-"""Conversations as the text that a model sees: its chat template, applied with care."""
+"""Renders conversations with a model's chat template, in a sandbox with limits."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from quantkit.calibration.bounded import bounded
 
 TEMPLATE_BYTES = 64 << 10
-# Some templates write today's date with `strftime_now`; tokens must not depend on the day of the
-# run. transformers passes only plain data to a template, so a macro takes the function's place; the
-# empty expression after it keeps a line break at the template's beginning.
+# Some templates print today's date with `strftime_now`; tokens must not depend on the day of the
+# run. transformers passes only plain data to a template, so a macro replaces the function. The
+# empty expression after it keeps a line break at the start of the template.
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
 FIXED_DATE = (
     "{% macro strftime_now(format) %}{{ format"
@@ -23,7 +23,7 @@ Render = Callable[[Messages], str | None]
 
 
 class Tokenizer(Protocol):
-    """What is used of a `transformers` tokenizer."""
+    """The part of a `transformers` tokenizer that quantkit uses."""
 
     eos_token_id: int | None
     chat_template: Any
@@ -41,15 +41,16 @@ class Tokenizer(Protocol):
 
 
 def plain(messages: Messages) -> str:
-    """One `role: content` after the other: for models without a chat template."""
+    """One `role: content` line per message, for models without a chat template."""
     return "\n".join(f"{message['role']}: {message['content']}" for message in messages) + "\n"
 
 
 def renderer(tokenizer: Tokenizer) -> Render | None:
-    """Renders conversations with the tokenizer's template, None where the template fails.
+    """A function that renders conversations with the tokenizer's chat template.
 
-    All turns are kept and no generation prompt is added. The renderer itself is None where there is
-    no template. A template that needs more than its bounds once is not tried again.
+    It keeps all turns and adds no generation prompt. It returns None for a conversation on which
+    the template fails, and for all conversations after the template has exceeded its limits once.
+    The result is None if there is no template.
     """
     if not template_of(tokenizer):
         return None
@@ -64,14 +65,14 @@ def renderer(tokenizer: Tokenizer) -> Render | None:
         except TimeoutError:
             exhausted = True
         except RuntimeError:
-            pass  # the caller counts it
+            pass  # the caller counts failures and falls back to `plain`
         return None
 
     return render
 
 
 def template_of(tokenizer: Tokenizer) -> str | None:
-    """The tokenizer's chat template, the one called `default` where there are several."""
+    """The tokenizer's chat template, or the one named `default` if there are several."""
     template = tokenizer.chat_template
     if isinstance(template, Mapping):
         template = template.get("default")
@@ -79,17 +80,18 @@ def template_of(tokenizer: Tokenizer) -> str | None:
 
 
 def apply(tokenizer: Tokenizer, messages: Messages, *, generation_prompt: bool = False) -> str:
-    """The conversation in the tokenizer's template, which there must be.
+    """The conversation as text, rendered with the tokenizer's chat template, which must exist.
 
-    Templates run in the sandbox of transformers, in a child of bounded time and memory.
+    Templates run in the sandbox of transformers, in a child process with limits.
 
     Raises:
-        RuntimeError: the template fails, is over TEMPLATE_BYTES, or writes far more than it was
-            given. TimeoutError: it takes too much time or memory.
+        RuntimeError: the template fails, is longer than TEMPLATE_BYTES, or returns far more text
+            than the conversation holds.
+        TimeoutError: it exceeds the time or memory limit.
     """
     template = template_of(tokenizer) or ""
     if len(template) > TEMPLATE_BYTES:
-        raise RuntimeError(f"it has more than {TEMPLATE_BYTES:,} characters")
+        raise RuntimeError(f"it is longer than {TEMPLATE_BYTES:,} characters")
     if "strftime_now" in template:
         template = FIXED_DATE + template
     turns = [dict(message) for message in messages]
@@ -102,9 +104,9 @@ def apply(tokenizer: Tokenizer, messages: Messages, *, generation_prompt: bool =
             add_generation_prompt=generation_prompt,
         )
         if not isinstance(text, str):
-            raise TypeError("it makes no text")
+            raise TypeError("it returns no text")
         return text
 
-    # A template repeats little and adds a preamble: more is a fault or an attack.
+    # A template adds a preamble and repeats little: much more text is a bug or an attack.
     content = sum(len(message["content"]) for message in messages)
     return bounded(make, TEMPLATE_BYTES + 8 * content)

@@ -1,4 +1,4 @@
-"""Documents of a data set on the hub, streamed."""
+"""Streams the documents of a dataset on the hub."""
 
 import re
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ _DATASET_ID = re.compile(rf"({_NAME}/{_NAME})(?::([A-Za-z0-9._-]+))?(?:@([A-Za-z
 
 
 def is_dataset_id(source: str) -> bool:
-    """Whether `source` reads `org/name[:config][@revision]`."""
+    """Whether `source` has the form `org/name[:config][@revision]`."""
     return _DATASET_ID.fullmatch(source) is not None
 
 
 def dataset_documents(source: str) -> Iterator[Document]:
-    """One document per row of the split "train", or of the first where there is none.
+    """One document per row of the split "train", or of the first split if there is no "train".
 
     Raises:
-        HubError: the package `datasets` is missing, or the data set cannot be had; says why.
+        HubError: the package `datasets` is missing, or the dataset cannot be read.
     """
     match = _DATASET_ID.fullmatch(source)
     if match is None:
@@ -29,8 +29,8 @@ def dataset_documents(source: str) -> Iterator[Document]:
         import datasets
     except ImportError:
         raise HubError(
-            f"the data set `{source}` needs the package datasets, which is not installed",
-            hint='pip install "quantkit-deploy[datasets]", or a local file',
+            f"the dataset `{source}` requires the package datasets, which is not installed",
+            hint='pip install "quantkit-deploy[datasets]", or use a local file',
         ) from None
     try:
         splits = datasets.load_dataset(name, config, revision=revision, streaming=True)
@@ -39,9 +39,9 @@ def dataset_documents(source: str) -> Iterator[Document]:
             yield record_document(row, f"{source}, row {number}")
     except QuantkitError:
         raise
-    except Exception as error:  # its errors come from five libraries and have no common root
+    except Exception as error:  # five libraries raise here, without a common base class
         raise HubError(
-            f"cannot read the data set `{source}`",
+            f"cannot read the dataset `{source}`",
             why=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
-            hint="a local file, or `default`, which needs no network",
+            hint="use a local file, or `default`, which needs no network",
         ) from error

@@ -1,4 +1,4 @@
-"""Documents of a parquet file, read in small batches."""
+"""Reads the documents of a Parquet file in small batches."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +15,18 @@ UNPACKED_BYTES = 1 << 30
 
 
 def parquet_documents(path: Path) -> Iterator[Document]:
-    """One document per row; only the columns that hold text are read.
+    """One document per row; reads only the columns that hold text.
 
     Raises:
-        InputError: pyarrow is missing, or the file is damaged, too large when unpacked, or without
-            a column of text.
+        InputError: pyarrow is missing, or the file is damaged, has no text column, or decompresses
+            to more than UNPACKED_BYTES in one row group.
     """
     try:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
         raise InputError(
-            f"{path} needs the package pyarrow, which is not installed",
+            f"{path} requires the package pyarrow, which is not installed",
             hint='pip install "quantkit-deploy[parquet]"',
         ) from None
     row = 0
@@ -43,16 +43,16 @@ def parquet_documents(path: Path) -> Iterator[Document]:
                     yield record_document(record, f"{path}, row {row}")
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"{path} is no readable parquet file", why=reason) from None
+        raise InputError(f"{path} is not a readable Parquet file", why=reason) from None
 
 
 def _check_size(metadata: "FileMetaData", path: Path) -> None:
-    """A few kilobytes can claim to unpack to terabytes."""
+    """Refuses decompression bombs: a file of kilobytes can decompress to terabytes."""
     for group in range(metadata.num_row_groups):
         size = metadata.row_group(group).total_byte_size
         if size > UNPACKED_BYTES:
             raise InputError(
-                f"{path} unpacks to {size:,} bytes in row group {group}",
-                why=f"more than the {UNPACKED_BYTES:,} allowed",
-                hint="a file with smaller row groups, or a .jsonl extract of it",
+                f"{path} decompresses to {size:,} bytes in row group {group}",
+                why=f"the limit is {UNPACKED_BYTES:,} bytes",
+                hint="use a file with smaller row groups, or a .jsonl extract",
             )

@@ -1,8 +1,7 @@
-"""Records of data sets as documents.
+"""Converts the records of datasets to documents.
 
-A record holds `messages` (role, content), `conversations` (from, value), `prompt` and
-`completion`, `text` or `page`; `domain` (or `kind`) says what sort of text it is; other fields are
-ignored.
+A record has `messages` (role, content), `conversations` (from, value), `prompt` and `completion`,
+`text` or `page`. An optional `domain` (or `kind`) names the sort of text. Other fields are ignored.
 """
 
 from collections.abc import Mapping
@@ -20,8 +19,8 @@ ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "as
 class Document:
     """One text, or one conversation as messages of `role` and `content`; never both.
 
-    `source` names file and line (or row) for messages to people; `domain` is empty where the record
-    does not say.
+    `source` names file and line (or row) for error messages; `domain` is empty if the record does
+    not state it.
     """
 
     text: str | None
@@ -35,13 +34,15 @@ class Document:
 
 
 def record_document(record: Any, where: str) -> Document:
-    """The document in one record of a data set; empty or null content makes an empty one.
+    """The document in one record of a dataset; empty or null content gives an empty document.
 
     Raises:
-        InputError: no field of FIELDS, or one of another type; `where` and the fields are named.
+        InputError: the record has no field of FIELDS, or one has the wrong type; names `where`.
     """
     if not isinstance(record, Mapping):
-        raise InputError(f"{where} is no record with fields", hint='{"text": "..."} on each line')
+        raise InputError(
+            f"{where} is not a record with fields", hint='{"text": "..."} on each line'
+        )
     domain = next((record[key] for key in DOMAINS if isinstance(record.get(key), str)), "")
     return replace(_document(record, where), domain=domain[:80])
 
@@ -60,8 +61,8 @@ def _document(record: Mapping[str, Any], where: str) -> Document:
             return Document(_string(record[field], where), None, where)
     raise InputError(
         f"{where} has no text",
-        why=f"its fields are {', '.join(map(repr, list(record)[:8])) or 'none'}",
-        hint="a field `text`, `messages` or `conversations`, or `prompt` and `completion`",
+        why=f"fields found: {', '.join(map(repr, list(record)[:8])) or 'none'}",
+        hint="use a field `text`, `messages` or `conversations`, or `prompt` and `completion`",
     )
 
 
@@ -69,12 +70,12 @@ def _messages(turns: Any, role: str, content: str, where: str) -> tuple[dict[str
     if turns is None:
         return ()
     if not isinstance(turns, list):
-        raise InputError(f"{where}: a conversation is a list of turns")
+        raise InputError(f"{where}: a conversation must be a list of turns")
     result = []
     for turn in turns:
         if not isinstance(turn, Mapping):
-            raise InputError(f"{where}: a turn is a record with `{role}` and `{content}`")
-        # Data sets mix the two spellings; the field's name does not say which one is inside.
+            raise InputError(f"{where}: a turn must be a record with `{role}` and `{content}`")
+        # Datasets mix the two spellings: `conversations` may hold `role` and `content`.
         name = turn.get(role, turn.get("role"))
         if not isinstance(name, str):
             raise InputError(f"{where}: a turn has no `{role}`")
@@ -84,11 +85,11 @@ def _messages(turns: Any, role: str, content: str, where: str) -> tuple[dict[str
 
 
 def _string(value: Any, where: str) -> str:
-    """`value` as text: null is empty, and of a list of content parts the texts remain."""
+    """`value` as text: null is empty; a list of content parts gives its texts, without images."""
     if value is None:
         return ""
     if isinstance(value, list) and all(isinstance(part, Mapping) for part in value):
         return "".join(_string(part.get("text"), where) for part in value)
     if not isinstance(value, str):
-        raise InputError(f"{where} holds a {type(value).__name__} where text is expected")
+        raise InputError(f"{where}: expected text, not {type(value).__name__}")
     return value

@@ -1,7 +1,7 @@
-"""Documents from anywhere: the shipped text, files, folders, a hub data set.
+"""Reads documents from the bundled text, files, folders or a hub dataset.
 
-A `.txt` file is one document; a long one is one per BLOCK_BYTES, cut before a blank line. What a
-record of the other kinds may hold stands in `record`.
+A `.txt` file is one document; a long one is split about every BLOCK_BYTES, at a blank line. Module
+`record` describes the records of the other file types.
 """
 
 import os
@@ -22,21 +22,21 @@ SUFFIXES = (".txt", ".jsonl", ".parquet")
 LINE_BYTES = 10 << 20
 BLOCK_BYTES = 64 << 10
 TOTAL_CHARACTERS = 1 << 30
-MINIMUM_COST = 64  # characters charged for any record: else empty ones would never reach the cap
+MINIMUM_COST = 64  # characters counted for any record: empty ones must reach the limit, too
 
 
 def read_documents(source: str) -> Iterator[Document]:
-    """Documents of `source`, read as they are asked for, in the source's order.
+    """The documents of `source`, in its order, read lazily.
 
-    `source`: "default"; a .txt, .jsonl or .parquet file; a folder, of which all such files are
-    read, sorted by path; or a hub data set `org/name[:config][@revision]` (its split "train", else
-    its first), streamed.
+    `source`: "default"; a .txt, .jsonl or .parquet file; a folder, whose files of these types are
+    read, sorted by path; or a hub dataset `org/name[:config][@revision]` (its split "train", or its
+    first), streamed.
 
     Raises:
-        InputError: no such source, a file that is not what its name says (file and line are named),
-            a source without documents or over TOTAL_CHARACTERS.
-        IntegrityError: the shipped text was changed.
-        HubError: the data set cannot be had.
+        InputError: the source does not exist, has no documents or more than TOTAL_CHARACTERS, or a
+            file is not of the type that its suffix states (the message names file and line).
+        IntegrityError: the bundled text was modified.
+        HubError: the dataset cannot be read.
     """
     spent = 0
     nothing = True
@@ -45,13 +45,13 @@ def read_documents(source: str) -> Iterator[Document]:
         spent += max(document.size(), MINIMUM_COST)
         if spent > TOTAL_CHARACTERS:
             raise InputError(
-                f"`{source}` goes on after {TOTAL_CHARACTERS:,} characters",
+                f"`{source}` has more than {TOTAL_CHARACTERS:,} characters",
                 why=f"reading stopped at {document.source}",
-                hint="a smaller extract of it; calibration seldom needs more than 2 MB",
+                hint="use a smaller extract; calibration rarely needs more than 2 MB",
             )
         yield document
     if nothing:
-        raise InputError(f"`{source}` holds no documents", hint="`default`, the text that ships")
+        raise InputError(f"`{source}` contains no documents", hint="`default`, the bundled text")
 
 
 def _open(source: str) -> Iterator[Document]:
@@ -64,15 +64,15 @@ def _open(source: str) -> Iterator[Document]:
         return _read(path)
     if path.exists():
         raise InputError(
-            f"`{source}` is no calibration text",
-            why=f"read are {', '.join(SUFFIXES)} files and folders of them",
-            hint="a .txt file for plain text",
+            f"cannot read `{source}` as calibration text",
+            why=f"supported: {', '.join(SUFFIXES)} files and folders of them",
+            hint="save plain text as a .txt file",
         )
     if hub.is_dataset_id(source):
         return hub.dataset_documents(source)
     raise InputError(
-        f"no file or folder `{source}`, nor is it a hub data set id like org/name",
-        hint="`default`, or the path of a .txt, .jsonl or .parquet file",
+        f"`{source}` is neither a file or folder nor a hub dataset id such as org/name",
+        hint="use `default`, or the path of a .txt, .jsonl or .parquet file",
     )
 
 
@@ -81,16 +81,16 @@ def _default() -> Iterator[Document]:
     found = sha256(data).hexdigest()
     if found != DEFAULT_SHA256:
         raise IntegrityError(
-            "the shipped calibration text is not what was shipped",
+            "the bundled calibration text has been modified",
             why=f"sha256 {found}, expected {DEFAULT_SHA256}",
-            hint="a fresh installation of quantkit, or --calibration with a file of your own",
+            hint="reinstall quantkit, or pass a file of your own with --calibration",
         )
     for number, line in enumerate(data.splitlines(), 1):
         yield _line_document(line, f"default:{number}")
 
 
 def _files(folder: Path) -> list[Path]:
-    """Files to read, by path; none that is hidden, none that lies outside."""
+    """Files to read, sorted by path, without hidden ones; refuses links out of the folder."""
     found = []
     inside = folder.resolve()
     for root, folders, names in os.walk(folder):
@@ -100,12 +100,14 @@ def _files(folder: Path) -> list[Path]:
                 continue
             if not path.resolve().is_relative_to(inside):
                 raise InputError(
-                    f"`{path}` is a link that leads out of the folder", hint=str(path.resolve())
+                    f"`{path}` is a symbolic link out of the folder", hint=str(path.resolve())
                 )
             if path.is_file():
                 found.append(path)
     if not found:
-        raise InputError(f"`{folder}` holds no text", why=f"looked for {', '.join(SUFFIXES)} files")
+        raise InputError(
+            f"`{folder}` contains no text", why=f"looked for {', '.join(SUFFIXES)} files"
+        )
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
@@ -116,7 +118,7 @@ def _read(path: Path) -> Iterator[Document]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines with their ends, none over LINE_BYTES, without a byte order mark."""
+    """Numbered lines with their line ends, up to LINE_BYTES each, without a byte order mark."""
     with path.open("rb") as file:
         number = 0
         while line := file.readline(LINE_BYTES + 1):

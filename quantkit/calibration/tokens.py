@@ -1,4 +1,4 @@
-"""Token windows for calibration, and the ledger of what became of the text."""
+"""Token windows for calibration, and a ledger of how the text was used."""
 
 import struct
 from array import array
@@ -25,13 +25,13 @@ Form = Literal["text", "template", "template failed", "no template"]
 
 @dataclass(frozen=True)
 class Ledger:
-    """What became of the text.
+    """How the text was used; stored in the manifest.
 
-    `documents_read` = `documents_used` + all of `documents_dropped` (reason -> count); of those
-    used, `documents_truncated` are in the windows only in part. The two `chat_template_*` count the
-    conversations used that the tokenizer's chat template wrote, and those on which it failed, so
-    that they became plain "role: content". `sha256` is that of the shape and the token ids as
-    little-endian int64.
+    `documents_read` = `documents_used` + the sum of `documents_dropped` (reason -> count).
+    `documents_truncated` counts the used documents that are only partly in the windows.
+    `chat_template_applied` counts the used conversations rendered with the tokenizer's chat
+    template, `chat_template_failed` those on which it failed, which became plain "role: content".
+    `sha256` is the hash of the shape and the token ids, as little-endian int64.
     """
 
     source: str
@@ -49,10 +49,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Calibration:
-    """`input_ids` (samples, sequence_length) int64, without padding, and their ledger.
+    """`input_ids`, int64 (samples, sequence_length), without padding, and their ledger.
 
-    `documents` has, for each sample, the number of the document that it starts in, counted from 0
-    among those used.
+    `documents` has, for each sample, the index of the document that it starts in, counted from 0
+    over the used documents.
     """
 
     input_ids: torch.Tensor
@@ -62,7 +62,7 @@ class Calibration:
 
 @dataclass
 class _Stream:
-    """Token ids of the documents in order, EOS between them, and where each document lies."""
+    """Token ids of the documents in order, joined with EOS, and the span of each document."""
 
     ids: "array[int]" = field(default_factory=lambda: array("q"))
     spans: list[tuple[int, int, Form]] = field(default_factory=list)
@@ -77,25 +77,26 @@ def tokenize(
     sequence_length: int,
     source: str,
 ) -> Calibration:
-    """Windows of exactly `sequence_length` tokens, cut from the documents one after another.
+    """Packed windows of exactly `sequence_length` tokens, cut from consecutive documents.
 
-    Conversations go through the tokenizer's chat template, all turns included. Documents are joined
-    with EOS where there is one: attention across them does no harm to statistics of the inputs, and
-    padding would. Every window starts as a text in use does, with the tokens that the tokenizer
-    itself puts in front (usually BOS or nothing): the first position carries the attention sink.
-    No more documents are read than fill the windows. Where the text ends before `samples` windows,
-    the full ones are returned; fewer samples are always a prefix of more.
+    Conversations are rendered with the tokenizer's chat template, with all turns. Documents are
+    joined with EOS, if the tokenizer has one. Attention across documents does not harm input
+    statistics; padding would. Every window starts with the prefix that the tokenizer puts before a
+    text (usually BOS, or nothing), because the attention sink at position 0 depends on it.
+
+    Reads only as many documents as fill the windows. If the text is shorter than `samples` windows,
+    returns the full ones. The windows for fewer samples are a prefix of those for more.
 
     Raises:
-        InputError: the text does not fill one window, or `samples` or `sequence_length` is too
-            small, or the tokenizer gives up on a text.
+        InputError: the text does not fill one window, `samples` or `sequence_length` is too small,
+            or the tokenizer fails on a text.
     """
     start = _start(tokenizer)
     room = sequence_length - len(start)
     if samples < 1 or room < 1:
         raise InputError(
-            f"{samples} samples of {sequence_length} tokens hold no text",
-            why=f"of each sample {len(start)} tokens are taken by the tokenizer's own start",
+            f"{samples} samples of {sequence_length} tokens leave no room for text",
+            why=f"the tokenizer's prefix takes {len(start)} tokens of each sample",
             hint="--samples 128 --sequence-length 2048",
         )
     stream = _fill(documents, tokenizer, start, samples * room)
@@ -103,8 +104,8 @@ def tokenize(
     if windows == 0:
         shorter = len(stream.ids) + len(start)
         raise InputError(
-            f"`{source}` has {len(stream.ids):,} tokens, a sample needs {sequence_length:,}",
-            hint=f"--sequence-length {shorter}, or more text" if stream.ids else "other text",
+            f"`{source}` has {len(stream.ids):,} tokens, but a sample needs {sequence_length:,}",
+            hint=f"--sequence-length {shorter}, or more text" if stream.ids else "use another text",
         )
     body = torch.tensor(stream.ids[: windows * room], dtype=torch.int64).view(windows, room)
     head = torch.tensor(start, dtype=torch.int64).expand(windows, len(start))
@@ -118,7 +119,10 @@ def tokenize(
 
 
 def _start(tokenizer: Tokenizer) -> list[int]:
-    """Ids that the tokenizer puts in front of any text."""
+    """Ids that the tokenizer puts before any text, such as BOS.
+
+    Tokenizers do not state them: they are what precedes the ids of "a" if special tokens are added.
+    """
     with hostile_tokenizer():
         bare = list(tokenizer("a", add_special_tokens=False)["input_ids"])
         full = list(tokenizer("a")["input_ids"])
@@ -131,7 +135,7 @@ def _start(tokenizer: Tokenizer) -> list[int]:
 def _fill(
     documents: Iterable[Document], tokenizer: Tokenizer, start: list[int], enough: int
 ) -> _Stream:
-    """The stream with at least `enough` ids, or all there are."""
+    """The stream of at least `enough` ids, or of all documents if they have fewer."""
     stream = _Stream()
     render = chat.renderer(tokenizer)
     eos = tokenizer.eos_token_id
@@ -140,14 +144,14 @@ def _fill(
         text, form = _text(document, render)
         ids = _encode(tokenizer, text, document.source)
         if start and ids[: len(start)] == start:
-            del ids[: len(start)]  # the template wrote it; once a window is enough
+            del ids[: len(start)]  # the template writes BOS itself, and each window gets it anyway
         if not ids:
             stream.empty += 1
             continue
         first = len(stream.ids)
         stream.ids.extend(ids)
         stream.spans.append((first, len(stream.ids), form))
-        # Templates often close the last turn with EOS themselves, some with a newline after it.
+        # Many templates end the last turn with EOS, some with a newline after it: do not repeat it.
         if eos is not None and not (form == "template" and eos in ids[-2:]):
             stream.ids.append(eos)
         if len(stream.ids) >= enough:
@@ -159,7 +163,7 @@ def _encode(tokenizer: Tokenizer, text: str, where: str) -> list[int]:
     if not text:
         return []
     with hostile_tokenizer(where):
-        # Quiet: a document may well be longer than the model's context, its windows are not.
+        # verbose=False: no warning that a document exceeds the context; its windows do not.
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
@@ -177,7 +181,7 @@ def _text(document: Document, render: chat.Render | None) -> tuple[str, Form]:
 
 
 def _ledger(source: str, stream: _Stream, limit: int, input_ids: torch.Tensor) -> Ledger:
-    """`limit`: how many ids of the stream are in the windows."""
+    """The ledger of `input_ids` (samples, sequence_length), the first `limit` ids of `stream`."""
     used = [span for span in stream.spans if span[0] < limit]
     forms = Counter(form for _, _, form in used)
     dropped = {"empty": stream.empty, "after the last full sample": len(stream.spans) - len(used)}
@@ -198,20 +202,21 @@ def _ledger(source: str, stream: _Stream, limit: int, input_ids: torch.Tensor) -
 
 
 def _hash(input_ids: torch.Tensor) -> str:
+    """sha256 of the shape and the values of `input_ids` (samples, sequence_length), int64."""
     shape = struct.pack("<2q", *input_ids.shape)
     return sha256(shape + input_ids.numpy().astype("<i8").tobytes()).hexdigest()
 
 
 def load_tokenizer(folder: Path, session: Session = Session()) -> Tokenizer:
-    """The tokenizer in a model folder, without network and, unless trusted, without its code.
+    """The tokenizer in a model folder; uses no network, and runs its code only if trusted.
 
     Raises:
-        InputError: no tokenizer there, or one that cannot be read.
-        RefusedError: the tokenizer is code of the folder, which the session does not trust.
+        InputError: the folder has no tokenizer, or it cannot be read.
+        RefusedError: the tokenizer is custom code that the session does not trust.
     """
     trust = session.trust_remote_code
     missing = InputError(
-        f"`{folder}` holds no tokenizer",
+        f"`{folder}` contains no tokenizer",
         why=f"looked for {', '.join(VOCABULARIES)}",
         hint="copy tokenizer.json and tokenizer_config.json from the original model",
     )
@@ -228,23 +233,23 @@ def load_tokenizer(folder: Path, session: Session = Session()) -> Tokenizer:
             reason = str(error).partition("\n")[0]
             if not trust and "trust_remote_code" in str(error):
                 raise RefusedError(
-                    f"the tokenizer of `{folder}` is code of its own",
-                    why="it runs only when you trust it",
+                    f"the tokenizer of `{folder}` is custom code",
+                    why="custom code runs only with your permission",
                     hint="--trust-remote-code, after reading the .py files there",
                 ) from None
             raise InputError(
                 f"cannot read the tokenizer of `{folder}`", why=reason, hint=missing.hint
             ) from error
         if not tokenizer("a", add_special_tokens=False)["input_ids"]:
-            raise InputError(f"the tokenizer of `{folder}` knows no words", hint=missing.hint)
+            raise InputError(f"the tokenizer of `{folder}` returns no tokens", hint=missing.hint)
     return cast(Tokenizer, tokenizer)
 
 
 @contextmanager
 def hostile_tokenizer(where: str = "the tokenizer") -> Iterator[None]:
-    """What the Rust tokenizers library raises, as an error for people.
+    """Turns errors of the Rust tokenizers library into an InputError that names `where`.
 
-    That is plain Exception for what it dislikes, and panics, which are no subclass of Exception.
+    The library raises plain Exception for bad input, and panics, which derive from BaseException.
     """
     try:
         yield
@@ -254,4 +259,4 @@ def hostile_tokenizer(where: str = "the tokenizer") -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         reason = str(error).partition("\n")[0]
-        raise InputError(f"{where}: the tokenizer gave up", why=reason) from None
+        raise InputError(f"{where}: the tokenizer failed", why=reason) from None

@@ -1,4 +1,4 @@
-"""AWQ's checkpoint layout, GEMM packing (AutoAWQ), 4 bits."""
+"""AWQ's checkpoint layout: 4 bits, GEMM packing (AutoAWQ; AWQ, arXiv 2306.00978)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ SYMMETRIC_ZERO = 8
 
 
 def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]:
-    """`qweight` and `qzeros` packed along the outputs in AWQ's order; a symmetric zero is 8."""
+    """The tensors of one linear, with codes and zeros packed along the outputs in AWQ's order.
+
+    qweight: int32 (K, O/8). qzeros: int32 (G, O/8), with zero points as they are, 8 if symmetric.
+    scales: (G, O) in the dtype of `qtensor.scales`. `qtensor` is not modified.
+    """
     import torch
 
     from quantkit.grid.packing import pack_awq
@@ -36,7 +40,14 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
 
 
 def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
-    """The QTensor of `linear`; the config block does not tell a symmetric scheme, `scheme` does."""
+    """The QTensor of `linear`: codes uint8 (O, K), scales (O, G), zeros uint8 (O, G) or None.
+
+    `scheme` says whether the linear is symmetric; AWQ's config block cannot.
+
+    Raises:
+        InputError: a tensor is missing or has another dtype or shape, or a symmetric scheme has
+            zero points other than 8.
+    """
     from quantkit.grid.packing import unpack_awq
     from quantkit.grid.qtensor import QTensor
 
@@ -47,13 +58,13 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     scales = stored_tensor(tensors, linear, "scales", floats, shapes["scales"])
     zeros = unpack_awq(qzeros)
     if scheme.symmetric and bool((zeros != SYMMETRIC_ZERO).any()):
-        raise InputError(f"`{linear.name}.qzeros` is not {SYMMETRIC_ZERO} throughout")
+        raise InputError(f"`{linear.name}.qzeros` contains values other than {SYMMETRIC_ZERO}")
     kept = None if scheme.symmetric else zeros
     return QTensor(unpack_awq(qweight), scales.T.contiguous(), kept, scheme)
 
 
 def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
-    """The three tensors of each linear."""
+    """Dtypes and shapes of the tensors that `encode` returns; a model of `dtype`."""
     outputs, inputs = linear.out_features, linear.in_features
     groups = scheme.groups(inputs)
     return {
@@ -66,9 +77,9 @@ def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
 def config(model: ModelFacts) -> dict[str, Any]:
     """The block that transformers, GPTQModel, vLLM and SGLang read.
 
-    What is left out stands in two fields, by full name: vLLM matches substrings, so that
-    `mlp.gate` would hit `mlp.gate_proj`, and GPTQModel knows only the negative rules of
-    `dynamic`; without them it runs the left-out linears on random numbers and says nothing.
+    Two fields name the dense linears, by full name. vLLM matches substrings: `mlp.gate` would also
+    match `mlp.gate_proj`. GPTQModel reads only the negative rules of `dynamic`; without them it
+    runs the dense linears with random weights and reports no error.
     """
     scheme = model.one_scheme("awq")
     rules = (name.replace(".", r"\.") for name in model.dense)
@@ -85,14 +96,19 @@ def config(model: ModelFacts) -> dict[str, Any]:
 
 @parser
 def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
-    """The scheme of linear `name`, None if it is dense; AutoAWQ's old field names are known."""
+    """The scheme of linear `name`, None if it is dense; also reads AutoAWQ's old field names.
+
+    Raises:
+        RefusedError: the layout is not GEMM, or not 4 bits with zero points.
+        InputError: the group size is not a positive integer or -1.
+    """
     version = str(config.get("version") or config.get("format") or "gemm").lower()
     bits = config.get("bits", config.get("w_bit"))
     if version != "gemm" or bits != BITS or not config.get("zero_point", True):
         raise RefusedError(
-            f"AWQ in layout `{version}` with {bits} bits and zero_point "
-            f"{config.get('zero_point', True)} is not read",
-            why="known: gemm, 4 bits, zero_point true",
+            f"AWQ layout `{version}` with {bits} bits and zero_point "
+            f"{config.get('zero_point', True)} is not supported",
+            why="supported: gemm, 4 bits, zero_point true",
         )
     in_block = any(part.isdigit() for part in name.split("."))
     skipped = config.get("modules_to_not_convert") or ()
@@ -103,24 +119,27 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
         return None
     size = config.get("group_size", config.get("q_group_size"))
     if not isinstance(size, int) or not (size > 0 or size == -1):
-        raise InputError(f"the quantization config says group_size {size!r}, not a number")
+        raise InputError(
+            f"the quantization config has group_size {size!r}; expected a positive integer or -1"
+        )
+    # A symmetric weight is stored with zero points of 8: reading it as asymmetric loses nothing.
     return Scheme("int", BITS, None if size == -1 else size, symmetric=False)
 
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
-    """What the layout, and the kernels of every engine that reads it, cannot hold."""
+    """Why the layout, or every engine's kernel for it, cannot hold this linear; None if it can."""
     if scheme.grid != "int" or scheme.activation or scheme.bits != BITS:
-        return f"format awq holds 4-bit integer weights, not {scheme.label()}; try: --bits 4"
+        return f"format awq stores 4-bit integer weights, not {scheme.label()}; try: --bits 4"
     if linear.transposed:
-        return "format awq has no place for GPT-2's Conv1D; try: --format gptq"
+        return "format awq cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
     inputs, outputs = linear.in_features, linear.out_features
     if inputs % 32 or outputs % 32:
         return (
-            f"format awq needs multiples of 32, not {inputs} inputs and {outputs} outputs; "
+            f"format awq requires multiples of 32, not {inputs} inputs and {outputs} outputs; "
             "try: --format compressed-tensors"
         )
     if scheme.group_size and (scheme.group_size < 32 or inputs % scheme.group_size):
-        return f"format awq needs a group size of 32 or more that divides {inputs} inputs"
+        return f"format awq requires a group size of at least 32 that divides {inputs} inputs"
     return None
 
 

@@ -1,4 +1,4 @@
-"""bitsandbytes' 4-bit checkpoint layout, NF4 (QLoRA, arXiv 2305.14314)."""
+"""bitsandbytes' 4-bit checkpoint layout: NF4 (QLoRA, arXiv 2305.14314, section 3)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from quantkit.grid.qtensor import QTensor
 
 STATE = "weight.quant_state.bitsandbytes__nf4"
-LONGEST_STATE = 4096
-LONGEST_FLOAT = 24
+LONGEST_STATE = 4096  # bytes read of a quant state; a file may claim any size
+LONGEST_FLOAT = 24  # characters of the longest repr of a float, such as -2.2250738585072014e-308
 
 
 def encode(qtensor: QTensor, dtype: str = "float32") -> dict[str, torch.Tensor]:
-    """Two codes a byte, the first in the high nibble, and bitsandbytes' quant state."""
+    """The tensors of one linear: packed codes, absmax, code book, and bitsandbytes' quant state.
+
+    weight: uint8 (ceil(O*K/2), 1), two codes per byte, the first in the high nibble.
+    weight.absmax: fp32 (blocks,), or uint8 (blocks,) with double quantization, which adds
+    weight.nested_absmax, fp32 (ceil(blocks/256),), and its code book, fp32 (256,).
+    `dtype` is the one that engines dequantize to. `qtensor` is not modified.
+    """
     import torch
 
     from quantkit.grid.dynamic8 import dynamic_book
@@ -48,7 +54,15 @@ def encode(qtensor: QTensor, dtype: str = "float32") -> dict[str, torch.Tensor]:
 
 
 def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
-    """The QTensor of `linear`; its block size stands with the tensor, not in the config."""
+    """The QTensor of `linear`, with codes uint8 (O, K) and scales fp32 (blocks,).
+
+    Block size and double quantization are taken from the tensor's quant state: the config block
+    does not state the block size.
+
+    Raises:
+        InputError: a tensor is missing or has another dtype or shape, or the state is damaged.
+        RefusedError: the quant state or a code book is not bitsandbytes' NF4.
+    """
     import torch
 
     from quantkit.grid.dynamic8 import dynamic_book, nested_scales
@@ -82,7 +96,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
 
 
 def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
-    """Tensors of each linear: the packed codes stand under the weight's own name."""
+    """Dtypes and shapes of the tensors that `encode` returns; codes keep the name `weight`."""
     shape = (linear.out_features, linear.in_features)
     size = shape[0] * shape[1]
     blocks = -(-size // (scheme.group_size or size))
@@ -101,8 +115,8 @@ def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
 def config(model: ModelFacts) -> dict[str, Any]:
     """The block that transformers and SGLang read.
 
-    The type is named because fp4 is the default; a stated skip list replaces the default one, so
-    the head stands in it.
+    The quant type must be stated because the default is fp4. A skip list replaces the default one,
+    so it must name the output head.
     """
     scheme = model.one_scheme("bitsandbytes")
     return {
@@ -119,13 +133,19 @@ def config(model: ModelFacts) -> dict[str, Any]:
 
 @parser
 def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
-    """The scheme of linear `name`, None if it is dense; 64 is bitsandbytes' default block size."""
+    """The scheme of linear `name`, None if it is dense.
+
+    The block size is bitsandbytes' default, 64; `decode` replaces it with the stored one.
+
+    Raises:
+        RefusedError: the weights are not NF4, or not stored as uint8.
+    """
     kind = config.get("bnb_4bit_quant_type", "fp4")
     storage = config.get("bnb_4bit_quant_storage", "uint8")
     if not (config.get("load_in_4bit") or config.get("_load_in_4bit")) or kind != "nf4":
-        raise RefusedError("of bitsandbytes' types only nf4 is read", why="not int8, not fp4")
+        raise RefusedError("bitsandbytes weights must be nf4", why="int8 and fp4 are not supported")
     if storage != "uint8":
-        raise RefusedError(f"bitsandbytes' storage type `{storage}` is not read, only uint8")
+        raise RefusedError(f"bitsandbytes storage type `{storage}` is not supported, only uint8")
     in_block = any(part.isdigit() for part in name.split("."))
     skipped = config.get("llm_int8_skip_modules") or ()
     if not in_block or any(f".{part}." in f".{name}." for part in skipped):
@@ -135,13 +155,13 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
 
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
-    """What the layout cannot hold."""
+    """Why the layout cannot hold this linear; None if it can."""
     if scheme.grid != "nf4":
-        return f"format bitsandbytes holds NF4, not {scheme.label()}; try: --method nf4"
+        return f"format bitsandbytes stores NF4, not {scheme.label()}; try: --method nf4"
     size = scheme.group_size or 0
     if size & (size - 1) or not 32 <= size <= 4096:
         given = scheme.group_size or "channel"
-        return f"bitsandbytes' blocks are powers of two from 32 to 4096, not {given}"
+        return f"bitsandbytes block sizes are powers of two from 32 to 4096, not {given}"
     if linear.in_features % size:
         return (
             f"bitsandbytes on a CPU misreads blocks of {size} that cross rows of "
@@ -151,10 +171,10 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
 
 
 def _state(scheme: Scheme, shape: tuple[int, ...], dtype: str, offset: float) -> bytes:
-    """JSON as bitsandbytes reads it.
+    """The quant state of one linear, as the bytes of a JSON object.
 
-    Trailing blanks give every linear's the same length, so that a file can be laid out before
-    the offsets are known.
+    Trailing blanks pad `offset` to a fixed width: `layout` must know the length of the tensor
+    before the offset is computed.
     """
     state: dict[str, Any] = {
         "quant_type": "nf4",
@@ -170,13 +190,19 @@ def _state(scheme: Scheme, shape: tuple[int, ...], dtype: str, offset: float) ->
             "nested_offset": offset,
         }
         blanks = LONGEST_FLOAT - len(repr(offset))
-    # A flat dict of strings, numbers and a list is JSON but for the quotes.
+    # Formats may not import json. For strings, numbers and a list the repr is JSON, quotes aside.
     return (str(state).replace("'", '"') + " " * blanks).encode()
 
 
 def _read_state(
     tensors: Mapping[str, torch.Tensor], linear: LinearFacts, shape: tuple[int, int]
 ) -> dict[str, Any]:
+    """The quant state of `linear`, whose weight has `shape` (O, K).
+
+    Raises:
+        InputError: it is missing or damaged, or states another shape.
+        RefusedError: it is not NF4, or its block sizes are not supported.
+    """
     raw = tensors.get(STATE)
     length = 0 if raw is None else min(raw.numel(), LONGEST_STATE)
     raw = stored_tensor(tensors, linear, STATE, "uint8", (length,))
@@ -188,19 +214,24 @@ def _read_state(
         stated = tuple(state.get("shape", ()))
         known &= state.get("nested_blocksize", NESTED_SIZE) == NESTED_SIZE
     except (ValueError, SyntaxError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"`{linear.name}.{STATE}` cannot be read", why=str(error)) from error
+        raise InputError(f"cannot read `{linear.name}.{STATE}`", why=str(error)) from error
     if not known:
-        raise RefusedError(f"`{linear.name}` has a quant state that is not read", why=str(state))
+        raise RefusedError(f"`{linear.name}` has an unsupported quant state", why=str(state))
     if stated != shape:
         raise InputError(f"`{linear.name}` has shape {state.get('shape')}, not {list(shape)}")
     return dict(state)
 
 
 def _same_book(found: torch.Tensor, known: torch.Tensor, linear: LinearFacts) -> None:
+    """Checks a stored code book `found` against `known`, both fp32 (16,) or (256,).
+
+    Raises:
+        RefusedError: they differ.
+    """
     import torch
 
     if not torch.equal(found, known.to(found.device)):
-        raise RefusedError(f"`{linear.name}` has a code book that is not bitsandbytes'")
+        raise RefusedError(f"the code book of `{linear.name}` differs from bitsandbytes' own")
 
 
 FORMAT = Format(

@@ -1,4 +1,4 @@
-"""compressed-tensors' integer layouts (llm-compressor, vLLM): packed weights, and W8A8."""
+"""compressed-tensors' integer layouts (llm-compressor, vLLM): packed weights and W8A8."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ FLOATS = "float16 bfloat16 float32"
 
 
 def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]:
-    """Weights of W8A8 as int8, all others as a dense bit stream along the inputs.
+    """The tensors of one linear: int8 weights for W8A8, else a dense bit stream along the inputs.
 
-    3 bits so since compressed-tensors 0.18; before, a word held ten codes and two empty bits.
+    W8A8: weight int8 (O, K), weight_scale (O, 1). Otherwise: weight_packed int32
+    (O, ceil(K*bits/32)), weight_scale (O, G), weight_shape int64 (2,), and, if asymmetric,
+    weight_zero_point int32 (ceil(O*bits/32), G), packed along the outputs. Codes and zero points
+    are stored unsigned in packed form. `qtensor` is not modified.
     """
+    # The bit stream is dense since compressed-tensors 0.18. Before, a word held ten 3-bit codes and
+    # two empty bits under the same format name; 2, 4 and 8 bits are the same in both.
     import torch
 
     from quantkit.grid.packing import pack
 
     codes, bits, zeros = qtensor.codes, qtensor.scheme.bits, qtensor.zeros
     if qtensor.scheme.activation:
+        # Flipping the top bit of an unsigned code gives the two's complement of code - 128.
         return {"weight": (codes ^ 128).view(torch.int8), "weight_scale": qtensor.scales}
     out = {
         "weight_packed": pack(codes, bits),
@@ -44,7 +50,12 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
 
 
 def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
-    """The QTensor of `linear`."""
+    """The QTensor of `linear`: codes uint8 (O, K), scales (O, G), zeros uint8 (O, G) or None.
+
+    Raises:
+        InputError: a tensor is missing or has another dtype or shape.
+        RefusedError: the columns are in act-order.
+    """
     import torch
 
     from quantkit.grid.packing import unpack
@@ -59,11 +70,13 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     if "weight_g_idx" in tensors:
         raise RefusedError(
             f"`{linear.name}` was quantized with group act-order",
-            hint="a checkpoint with `actorder: weight` or none",
+            hint="use a checkpoint quantized with `actorder: weight` or without act-order",
         )
     stated = stored_tensor(tensors, linear, "weight_shape", "int64 int32", (2,))
     if stated.tolist() != [outputs, inputs]:
-        raise InputError(f"`{linear.name}.weight_shape` is {stated.tolist()}, not the weight's")
+        raise InputError(
+            f"`{linear.name}.weight_shape` is {stated.tolist()}, not the weight's shape"
+        )
     packed = stored_tensor(tensors, linear, "weight_packed", "int32", shapes["weight_packed"])
     zeros = None
     if not scheme.symmetric:
@@ -74,7 +87,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
 
 
 def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
-    """Tensors of each linear; W8A8 keeps the weight's own name."""
+    """Dtypes and shapes of the tensors that `encode` returns; W8A8 keeps the name `weight`."""
     outputs, inputs, bits = linear.out_features, linear.in_features, scheme.bits
     groups = scheme.groups(inputs)
     scale = (STORED[scheme.scale_dtype(dtype)], (outputs, groups))
@@ -91,10 +104,10 @@ def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
 
 
 def config(model: ModelFacts) -> dict[str, Any]:
-    """The block that transformers, vLLM and SGLang read: a group for each scheme.
+    """The block that transformers, vLLM and SGLang read, with one config group per scheme.
 
-    A single scheme targets the class `Linear`; several name their linears, so that no linear
-    matches two groups, whose merging engines do differently.
+    A single scheme targets the class `Linear`. Several schemes list their linears by name: engines
+    merge groups differently if a linear matches two of them.
     """
     schemes = model.by_scheme()
     layouts = {_layout(scheme) for scheme in schemes}
@@ -114,7 +127,14 @@ def config(model: ModelFacts) -> dict[str, Any]:
 
 @parser
 def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
-    """The scheme of linear `name`, None if it is dense: names before regexes before classes."""
+    """The scheme of linear `name`, None if it is dense.
+
+    Full names take precedence over regular expressions, and these over the class `Linear`.
+
+    Raises:
+        RefusedError: the scheme is not supported.
+        InputError: a target is not text, or its regular expression is invalid.
+    """
     if any(_covers(target, name) for target in config.get("ignore") or ()):
         return None
     groups = list((config.get("config_groups") or {}).values())
@@ -125,14 +145,14 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
 
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
-    """What the layouts cannot hold."""
+    """Why the layouts cannot hold this linear; None if they can."""
     if scheme.grid != "int" or scheme.bits not in BITS:
-        return f"format {NAME} holds 2, 3, 4 or 8-bit integers, not {scheme.label()}; try: --bits 4"
+        return f"format {NAME} stores 2, 3, 4 or 8-bit weights, not {scheme.label()}; try: --bits 4"
     if linear.transposed:
-        return f"format {NAME} has no place for GPT-2's Conv1D; try: --format gptq"
+        return f"format {NAME} cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
     if scheme.activation and (scheme.bits, scheme.group_size, scheme.symmetric) != (8, None, True):
         return (
-            f"format {NAME} quantizes activations only beside 8-bit symmetric weights with one "
+            f"format {NAME} quantizes activations only with 8-bit symmetric weights and one "
             "scale per channel; try: --bits 8 --group-size channel --symmetric"
         )
     if scheme.group_size and linear.in_features % scheme.group_size:
@@ -195,16 +215,16 @@ def _scheme(group: Mapping[str, Any], config: Mapping[str, Any]) -> Scheme:
         known &= (bits, strategy, scheme.symmetric) == (8, "channel", True)
     if not known:
         raise RefusedError(
-            f"this scheme of compressed-tensors' layout `{layout}` is not read",
+            f"unsupported scheme in compressed-tensors layout `{layout}`",
             why=f"weights: {weights}; input_activations: {activations}",
-            hint="integer weights by group or channel; 8-bit activations by token, dynamic",
+            hint="use integer weights per group or channel; activations 8-bit, dynamic, per token",
         )
     return scheme
 
 
 def _covers(target: str, name: str) -> bool:
     if not isinstance(target, str):
-        raise InputError(f"`{target}` in the quantization config is no target")
+        raise InputError(f"`{target}` in the quantization config is not a valid target")
     return regex_covers(target[3:], name) if target.startswith("re:") else target == name
 
 

@@ -1,4 +1,4 @@
-"""GPTQ's checkpoint layout, version 1, symmetric (AutoGPTQ; read by nearly every engine)."""
+"""GPTQ's checkpoint layout, version 1, symmetric (AutoGPTQ); nearly every engine reads it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ BITS = (2, 3, 4, 8)
 def encode(
     qtensor: QTensor, _dtype: str = "float32", *, zero_offset: int
 ) -> dict[str, torch.Tensor]:
-    """`qweight` packed along the inputs, `qzeros` (z - `zero_offset`) along the outputs.
+    """The tensors of one linear: codes packed along the inputs, zero points along the outputs.
 
-    `g_idx` is always sequential: vLLM drops it, while transformers needs it to be there.
+    qweight: int32 (K*bits/32, O). qzeros: int32 (G, O*bits/32), zero points less `zero_offset`,
+    which is 1 in version 1 and 0 in version 2. scales: (G, O) in the dtype of `qtensor.scales`.
+    g_idx: int32 (K,), the group of each input. `qtensor` is not modified.
+
+    `g_idx` is always sequential: vLLM drops it without an error, and transformers reads
+    uninitialized memory if it is missing.
     """
     import torch
 
@@ -46,7 +51,15 @@ def encode(
 def decode(
     tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts, *, zero_offset: int
 ) -> QTensor:
-    """The QTensor of `linear`, of other tools' files too where the groups are in order."""
+    """The QTensor of `linear`: codes uint8 (O, K), scales (O, G), zeros uint8 (O, G) or None.
+
+    Also reads files of other tools, if their groups are in order.
+
+    Raises:
+        InputError: a tensor is missing or has another dtype or shape, or zero points contradict
+            the scheme.
+        RefusedError: the groups are not in order, or a zero point is ambiguous.
+    """
     import torch
 
     from quantkit.grid.packing import unpack
@@ -63,27 +76,29 @@ def decode(
         if not torch.equal(g_idx, _sequential(inputs, len(scales), g_idx.device)):
             raise RefusedError(
                 f"`{linear.name}` was quantized with `desc_act`: its groups are not in order",
-                why="vLLM would load it without a word as something else",
-                hint="a checkpoint made with `desc_act=false`",
+                why="vLLM ignores `g_idx` and would load wrong weights without an error",
+                hint="use a checkpoint quantized with `desc_act=false`",
             )
     zeros = unpack(qzeros, bits, outputs).T.contiguous()
+    # Version 1 stores z - 1. Some loaders add 0x11111111 to a whole word of 4-bit zeros, so that
+    # all ones carry into the next one; others wrap within the code.
     if zero_offset and bool((zeros == (1 << bits) - 1).any()):
         raise RefusedError(
-            f"`{linear.name}.qzeros` holds all-ones codes, which engines read in different ways",
-            hint="a checkpoint in format gptq_v2",
+            f"`{linear.name}.qzeros` contains all-ones codes, which engines read differently",
+            hint="use a checkpoint in format gptq_v2",
         )
     zeros += zero_offset
     if scheme.symmetric and bool((zeros != 1 << (bits - 1)).any()):
         raise InputError(
-            f"`{linear.name}.qzeros` is not {1 << (bits - 1)} throughout",
-            why="its config says `sym: true`, and vLLM does not look at zero points then",
+            f"`{linear.name}.qzeros` contains values other than {1 << (bits - 1)}",
+            why="its config has `sym: true`, and vLLM then ignores zero points",
         )
     codes = unpack(qweight.T, bits, inputs)
     return QTensor(codes, scales.T.contiguous(), None if scheme.symmetric else zeros, scheme)
 
 
 def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
-    """The four tensors of each linear."""
+    """Dtypes and shapes of the tensors that `encode` returns; a model of `dtype`."""
     outputs, inputs, bits = linear.out_features, linear.in_features, scheme.bits
     groups = scheme.groups(inputs)
     return {
@@ -97,8 +112,9 @@ def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
 def config(model: ModelFacts, layout: str) -> dict[str, Any]:
     """The block that transformers, GPTQModel, vLLM and SGLang read.
 
-    Exclusions stand in two fields: transformers knows only `modules_in_block_to_quantize`,
-    GPTQModel and SGLang know only the negative rules of `dynamic`, vLLM obeys both.
+    Dense linears are excluded in two fields. transformers reads only
+    `modules_in_block_to_quantize`, GPTQModel and SGLang read only the negative rules of `dynamic`,
+    and vLLM reads both.
     """
     scheme = model.one_scheme(layout)
     block: dict[str, Any] = {
@@ -124,7 +140,11 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
 
 @parser
 def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
-    """The scheme of linear `name`, with GPTQModel's per-module overrides; None if it is dense."""
+    """The scheme of linear `name`, with GPTQModel's per-module overrides; None if it is dense.
+
+    Raises:
+        InputError: bits or group size are not those of a GPTQ checkpoint.
+    """
     stated = dict(config)
     for pattern, override in (config.get("dynamic") or {}).items():
         if regex_covers(pattern[2:] if pattern[:2] in ("+:", "-:") else pattern, name):
@@ -141,22 +161,22 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
     bits, size, symmetric = stated.get("bits"), stated.get("group_size"), stated.get("sym", True)
     if bits not in BITS or not isinstance(size, int) or not (size > 0 or size == -1):
         raise InputError(
-            f"the quantization config says bits {bits!r} and group_size {size!r} for `{name}`",
-            why=f"GPTQ has {', '.join(map(str, BITS))} bits and a positive group_size or -1",
+            f"the quantization config has bits {bits!r} and group_size {size!r} for `{name}`",
+            why=f"GPTQ allows {', '.join(map(str, BITS))} bits and a positive group_size or -1",
         )
     return Scheme("int", bits, None if size == -1 else size, bool(symmetric))
 
 
 def fault(scheme: Scheme, linear: LinearFacts, layout: str) -> str | None:
-    """What the layout of either version cannot hold."""
+    """Why the layout, version 1 or 2, cannot hold this linear; None if it can."""
     if scheme.grid != "int" or scheme.activation:
-        return f"format {layout} holds integer weights only, not {scheme.label()}"
+        return f"format {layout} stores integer weights only, not {scheme.label()}"
     if scheme.bits not in BITS:
-        return f"format {layout} holds 2, 3, 4 or 8 bits, not {scheme.bits}; try: --bits 4"
+        return f"format {layout} stores 2, 3, 4 or 8 bits, not {scheme.bits}; try: --bits 4"
     inputs, outputs = linear.in_features, linear.out_features
     if inputs * scheme.bits % 32 or outputs * scheme.bits % 32:
         return (
-            f"format {layout} fills 32-bit words: {scheme.bits} bits x {inputs} inputs and x "
+            f"format {layout} packs 32-bit words: {scheme.bits} bits x {inputs} inputs and x "
             f"{outputs} outputs must be multiples of 32; try: --format compressed-tensors"
         )
     if scheme.group_size and inputs % scheme.group_size:
@@ -165,7 +185,7 @@ def fault(scheme: Scheme, linear: LinearFacts, layout: str) -> str | None:
 
 
 def is_layout(config: Mapping[str, Any], layout: str) -> bool:
-    """Whether a config block is GPTQ's, in this layout (version 1 where none is named)."""
+    """Whether a config block is GPTQ's, in this layout; version 1 if it names none."""
     stated = config.get("checkpoint_format") or config.get("format") or "gptq"
     return config.get("quant_method") == "gptq" and stated == layout
 
@@ -173,20 +193,21 @@ def is_layout(config: Mapping[str, Any], layout: str) -> bool:
 def _check(scheme: Scheme, linear: LinearFacts) -> str | None:
     if not scheme.symmetric:
         return (
-            "format gptq cannot hold asymmetric zero points: it stores them less one, and "
-            "engines differ in what a wrapped one means; try: --format gptq-v2"
+            "format gptq cannot store asymmetric zero points: it stores zero - 1, and engines "
+            "read a wrapped value differently; try: --format gptq-v2"
         )
     return fault(scheme, linear, "gptq")
 
 
 def _sequential(inputs: int, groups: int, device: torch.device) -> torch.Tensor:
+    """int32 (inputs,): the group of each input, for `groups` equal groups in order."""
     import torch
 
     return torch.arange(inputs, dtype=torch.int32, device=device) // (inputs // groups)
 
 
 def _quantized(model: ModelFacts, prefix: str, left_out: list[str]) -> list[str]:
-    """Suffixes of the quantized linears; full names where a suffix would also hit one left out."""
+    """Suffixes of the quantized linears, or full names if a suffix also matches a dense linear."""
     names = []
     for name in model.schemes:
         suffix = name.removeprefix(prefix).partition(".")[2]

@@ -1,4 +1,4 @@
-"""GPTQ's checkpoint layout, version 2: zero points as they are, so asymmetric ones too."""
+"""GPTQ's checkpoint layout, version 2: stores zero points unchanged, so asymmetric ones fit."""
 
 from functools import partial
 

@@ -1,1 +1,1 @@
-"""Number grids: codes, scales and how a weight becomes them."""
+"""Number grids: the codes and scales of a weight, and the rounding that produces them."""

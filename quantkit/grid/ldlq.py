@@ -1,9 +1,13 @@
-"""LDLQ: columns rounded one after another, each absorbing the errors of those before it.
+"""LDLQ: rounds column after column; each absorbs the errors of the columns before it.
 
-With H = L L^T, L lower triangular, an error e costs e H e^T = sum_j D_j r_j^2, where D_j = L_jj^2
-and r_j = e_j + sum_{i>j} e_i L_ij / L_jj. So the last column is rounded first, and every other one
-after its target has been moved by the errors made so far (QuIP, arXiv 2307.13304, section 3; the
-codes are those of GPTQ, arXiv 2210.17323, without its inverse). Columns are rows here: contiguous.
+With H = L L^T, L lower triangular, the loss of an error e is e H e^T = sum_j D_j r_j^2, where
+D_j = L_jj^2 and r_j = e_j + sum_{i>j} e_i L_ij / L_jj. The last column is therefore rounded first,
+and each other one after the errors so far have moved its target (QuIP, arXiv 2307.13304,
+section 3). The codes equal those of GPTQ (arXiv 2210.17323, section 4). GPTQ factors, inverts and
+factors again; one Cholesky factorization does here, with a quarter of the operations and better
+conditioning.
+
+Weights are transposed, (in_features, rows): a column of the papers is a contiguous row here.
 """
 
 from __future__ import annotations
@@ -15,21 +19,23 @@ import torch
 
 from quantkit.grid.affine import AffineGrid, Bounds
 
-LEAF = 16  # columns rounded singly between two matrix products
-NUMBERS = 1 << 21  # of a chunk of rows: 8 MB of fp32; a group's share once more for each trial
+LEAF = 16  # columns rounded one by one between two matrix products
+NUMBERS = 1 << 21  # weights of a chunk of rows: 8 MB in fp32; each trial copies one group of them
 
 Candidates = tuple[torch.Tensor, torch.Tensor | None]
-"""Scales and zeros (trials, rows) of one group."""
+"""Scales and zeros of one group to try, fp32 (trials, rows) each; zeros None where symmetric."""
 Choose = Callable[[torch.Tensor, torch.Tensor], Candidates]
+"""Candidates for running weights (group_size, rows) and pivots (group_size,), both fp32."""
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """Which channel is rounded when, and how errors move what is still to be rounded.
+    """The rounding order, and how the error of one channel moves the targets of the others.
 
-    order: (d,) channel at each position; the last position is rounded first.
-    couplings: (d, d) by position; [i, j], i > j, is the share of error i that moves target j.
-    pivots: (d,) D by position.
+    order: int64 (d,), the channel at each position; the last position is rounded first.
+    couplings: fp32 (d, d) by position, unit lower triangular: L_ij / L_jj. Entry [i, j], i > j, is
+        the share of error i that is added to target j.
+    pivots: fp32 (d,), D_j by position.
     """
 
     order: torch.Tensor
@@ -38,7 +44,12 @@ class Feedback:
 
 
 def factor(ordered: torch.Tensor, order: torch.Tensor) -> Feedback | None:
-    """The feedback of a Hessian (d, d) by position; None where it is not positive definite."""
+    """Feedback of a Hessian (d, d) whose rows and columns are in the order of `order` (d,).
+
+    None if the Hessian is not positive definite. It is factored in its own dtype, fp32 or fp64,
+    and not modified.
+    """
+    # cholesky_ex reports failure in `info`; cholesky would raise, and on CUDA only later.
     lower, info = torch.linalg.cholesky_ex(ordered)
     diagonal = lower.diagonal().clone()
     if info.item() or not torch.isfinite(diagonal).all() or not (diagonal > 0).all():
@@ -53,11 +64,11 @@ def ldlq(
     group_size: int,
     candidates: Choose,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Codes (d, rows) uint8, scales and zeros (groups, rows), all in the order of `feedback`.
+    """Codes uint8 (d, rows), scales and zeros fp32 (groups, rows), in the order of `feedback`.
 
-    columns: (d, rows), the weights by position. `candidates` gives for a group's running weights
-    (group_size, rows) and their pivots the scales to try: each runs through the group, and every
-    row keeps the one that cost it least.
+    columns: fp32 (d, rows), the weights by position; not modified. `candidates` proposes scales for
+    each group. Each candidate runs through the recursion inside the group, and every row keeps the
+    one with the lowest loss. Groups are contiguous by position; d is a multiple of `group_size`.
     """
     width = max(16, NUMBERS // columns.shape[0])
     parts = []
@@ -78,12 +89,15 @@ def halve(
     visit: Callable[[int, int], None],
     span: tuple[int, int] | None = None,
 ) -> None:
-    """Visits leaves of at most `leaf` positions from last to first, moving targets in between.
+    """Visits leaves of at most `leaf` positions from last to first; moves `targets` in between.
 
-    Each half is moved by the errors of the later one at once: nearly all work is large products.
-    `span` are the positions, by default all. (No closure calls itself here: such cycles keep
-    panels alive until the collector comes by.)
+    targets, errors: fp32 (d, n), which may be the same tensor; couplings: fp32 (d, d). `visit` gets
+    start and stop of a leaf and must leave its errors in `errors`. One product moves the first half
+    of the positions by the errors of the second half, recursively, so that nearly all work is in
+    large products. `span` limits the positions; the default is all.
     """
+    # A module-level function: a closure that calls itself is a reference cycle, which keeps
+    # panels in memory until the garbage collector runs.
     start, stop = span or (0, targets.shape[0])
     if stop - start <= leaf:
         visit(start, stop)
@@ -96,7 +110,11 @@ def halve(
 
 
 class _Rows:
-    """Some rows on their way through the groups; `targets` turn into errors."""
+    """State of a chunk of rows while its groups are rounded.
+
+    `targets` (d, rows) starts as a copy of `weights`. Rounding a group replaces its targets by its
+    errors, weight - dequantized, which then move the targets of the remaining groups.
+    """
 
     def __init__(
         self,
@@ -114,11 +132,11 @@ class _Rows:
         self.zeros: torch.Tensor | None = None if grid.symmetric else self.scales.clone()
 
     def round_group(self, start: int, stop: int) -> None:
-        """Rounds one group: its targets become its errors."""
+        """Rounds the group at positions start .. stop: its targets become its errors."""
         here = slice(start, stop)
         weights, targets = self.weights[here], self.targets[here]
         pivots, couplings = self.feedback.pivots[here], self.feedback.couplings[here, here]
-        first = stop == len(self.targets)
+        first = stop == len(self.targets)  # the last position is rounded first: no errors yet
         running = weights if first else _running(weights, targets, couplings)
         scales, zeros = self.candidates(running, pivots)
         steps, cost = _run_trials(
@@ -135,10 +153,12 @@ class _Rows:
 
 
 def _running(weights: torch.Tensor, targets: torch.Tensor, couplings: torch.Tensor) -> torch.Tensor:
-    """Where the columns of a group would go if none of them were rounded.
+    """GPTQ's running weights of a group, fp32 (group_size, n): the values its scales must cover.
 
-    A target takes columns in between for unmoved; it is true only when its own turn has come. What
-    scales must cover are GPTQ's running weights, in which those columns have moved too.
+    weights, targets: fp32 (group_size, n); couplings: fp32 (group_size, group_size). A target
+    assumes that the columns between it and the rounded ones are unmoved, which is true only when
+    its turn comes. GPTQ moves all remaining columns after each step; solving the triangular system
+    gives the same values at once.
     """
     identity = torch.eye(len(couplings), dtype=couplings.dtype, device=couplings.device)
     followed = torch.linalg.solve_triangular(couplings, identity, upper=False, unitriangular=True)
@@ -153,10 +173,13 @@ def _run_trials(
     scales: torch.Tensor,
     bounds: Bounds,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Steps (group_size, trials, rows) of one group under each scale, and cost (trials, rows).
+    """Steps fp32 (group_size, trials, rows) under each candidate scale, and losses (trials, rows).
 
-    All in units of the scale, in which a column needs four operations only.
+    weights, targets: fp32 (group_size, rows); couplings: (group_size, group_size); pivots:
+    (group_size,); scales: (trials, rows). No argument is modified. The loss is sum_j D_j r_j^2 over
+    the group, the exact share of the loss in the module docstring, clipping included.
     """
+    # In units of the scale a column takes four operations, and no multiplication by scales.
     shape = len(weights), *scales.shape
     inverse = 1 / scales
     scaled = (weights[:, None] * inverse).flatten(1)
@@ -167,7 +190,8 @@ def _run_trials(
         bounds = bounds[0].flatten(), bounds[1].flatten()
 
     def round_leaf(start: int, stop: int) -> None:
-        finished = errors[start:stop].T  # 0 where it is not: the whole leaf may be multiplied
+        # Errors of columns not yet rounded are 0, so the product may take the whole leaf.
+        finished = errors[start:stop].T
         shares = couplings[start:stop, start:stop].unbind(1)
         for j in range(stop - 1, start - 1, -1):
             weight, target, step, error = (each[j] for each in rows)

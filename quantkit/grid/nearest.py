@@ -1,4 +1,4 @@
-"""Rounding to nearest: what every method falls back to and is measured against."""
+"""Round to nearest: the fallback and the baseline of every method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quantkit.grid.qtensor import QTensor
 from quantkit.grid.quadratic import relative_loss
 from quantkit.grid.search import search_scales
 
-UNSEEN = 1e-4  # importance of a channel without inputs, of the mean channel's
+UNSEEN = 1e-4  # least importance of a channel, as a fraction of the mean importance
 
 
 def round_each(
@@ -22,7 +22,12 @@ def round_each(
     *,
     search: bool,
 ) -> list[Solved]:
-    """Each weight (rows, in_features) rounded by itself; errors weigh alike without a Hessian."""
+    """Each weight, fp32 (rows, in_features), rounded to nearest, with its relative loss.
+
+    hessian: fp32 (in_features, in_features) or None; its diagonal weights the squared errors of the
+    scale search. Without it all channels weigh the same and the loss is None. With `search` False
+    scales span their groups.
+    """
     importance = weights[0].new_ones(weights[0].shape[1])
     if hessian is not None:
         importance = importance_of(hessian.diagonal())
@@ -39,9 +44,10 @@ def round_each(
 def nearest(
     weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme, grid: AffineGrid
 ) -> QTensor:
-    """`weight` (rows, in_features) rounded to nearest: the codes of a method without feedback.
+    """`weight`, fp32 (rows, in_features), rounded to nearest; not modified.
 
-    With `importance` (in_features,) scales are searched, without it they span their groups.
+    importance: fp32 (in_features,) >= 0, the weights of squared errors in the scale search; with
+    None scales span their groups.
     """
     features = weight.shape[1]
     size = scheme.group_size or features
@@ -61,7 +67,10 @@ def nearest(
 
 
 def importance_of(diagonal: torch.Tensor) -> torch.Tensor:
-    """Weights of squared errors from diag H: never 0, as an unseen channel may be used one day."""
+    """Weights of squared errors, fp32 (in_features,) > 0, from diag H (in_features,).
+
+    A channel that is 0 in all calibration inputs keeps a small weight: other texts may use it.
+    """
     mean = diagonal.mean()
     return diagonal.clamp(min=UNSEEN * mean) if mean > 0 else torch.ones_like(diagonal)
 
@@ -69,7 +78,7 @@ def importance_of(diagonal: torch.Tensor) -> torch.Tensor:
 def encode(
     panel: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, grid: AffineGrid
 ) -> torch.Tensor:
-    """The unsigned codes of a panel (group_size, n), as floats."""
+    """Unsigned codes of a panel, both fp32 (group_size, n); scales and zeros: fp32 (n,)."""
     bounds = grid.bounds(zeros)
     return snap(panel, scales, bounds).sub_(bounds[0])
 
@@ -81,7 +90,10 @@ def assemble(
     scheme: Scheme,
     grid: AffineGrid,
 ) -> QTensor:
-    """A QTensor from codes (in_features, rows) and each group's scales and zeros (rows,)."""
+    """A QTensor from codes uint8 (in_features, rows) and scales and zeros fp32 (rows,) per group.
+
+    Scales must already be exact in the dtype of `grid` (`AffineGrid.storable`).
+    """
     known = [z for z in zeros if z is not None]
     return QTensor(
         codes.t().contiguous(),

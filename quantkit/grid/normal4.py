@@ -2,6 +2,8 @@
 
 import torch
 
+# float32 (16,), ascending; do not modify. Copied from bitsandbytes, which computes them with scipy:
+# they must agree to the last bit. 0 is exact, hence 8 positive values and 7 negative ones.
 NF4 = torch.tensor(
     [
         -1.0,

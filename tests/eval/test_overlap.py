@@ -159,7 +159,7 @@ def test_the_shipped_calibration_is_made_again_to_the_token() -> None:
         ({"source": "org/name", "samples": 1, "sequence_length": 8}, "not fetched again"),
         ({"source": "/etc/passwd", "samples": 1, "sequence_length": 8}, "not fetched again"),
         ({"source": ["default"], "samples": 1, "sequence_length": 8}, "does not say"),
-        ({"source": "default", "samples": 1, "sequence_length": -8}, "hold no text"),
+        ({"source": "default", "samples": 1, "sequence_length": -8}, "leave no room for text"),
     ],
 )
 def test_what_cannot_be_had_again_is_a_note(

@@ -163,12 +163,12 @@ def test_names_go_before_classes() -> None:
     ],
 )
 def test_other_schemes_are_refused(block: dict[str, Any]) -> None:
-    with pytest.raises(RefusedError, match="not read"):
+    with pytest.raises(RefusedError, match="unsupported scheme"):
         FORMAT.parse(block, UP)
 
 
 def test_nonsense_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="no target"):
+    with pytest.raises(InputError, match="not a valid target"):
         FORMAT.parse(foreign(ignore=[7]), UP)
     with pytest.raises(InputError, match="no regex"):
         FORMAT.parse(foreign(ignore=["re:("]), UP)
