@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 
 from quantkit.core.errors import QuantkitError
+from quantkit.grid.threads import in_parallel
 from quantkit.stats.inputs import InputStats
 
 CHUNK = 2048  # tokens per product; fp32 sums round after each, so changing it changes results
 TILE = 192  # rows per product, the fastest of the sizes tried
 SAMPLE = 1024  # tokens kept: at least this many if there are so many, fewer than twice as many
-ALIGN = 64  # fp32 products with sides of its multiples do not depend on the number of threads
+ALIGN = 64  # sides of products are multiples of it; kernels treat odd sizes in another order
 
 
 class InputCollector:
@@ -98,8 +99,11 @@ class InputCollector:
         Only tiles on and above the diagonal are computed: half the work.
         """
         chunk, hessian = self._chunk[:tokens], self._hessian
-        for i in range(0, hessian.shape[0], TILE):
+
+        def add_tile(i: int) -> None:
             hessian[i : i + TILE, i:].addmm_(chunk[:, i : i + TILE].T, chunk[:, i:])
+
+        in_parallel(add_tile, range(0, hessian.shape[0], TILE))
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
         """Keeps every n-th of all tokens; `rows` is (tokens, in_features).

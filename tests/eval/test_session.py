@@ -131,7 +131,12 @@ def sequences(protocol: str, path: Path, folder: Path, length: int) -> list[tupl
     return [(window, scored) for window in windows]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+# Kernels round a bf16 product by its shape, and transformers computes other batches than quantkit:
+# on a processor with AMX the same model differs from itself by 1.3e-4.
+CLOSE = {"float32": 2e-5, "bfloat16": 5e-4}
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize(
     "protocol", ["qk@1", "wikitext2-2048", "wikitext2-llamacpp", "wikitext-lmeval"]
 )
@@ -150,7 +155,8 @@ def test_perplexity_is_that_of_transformers_under_each_protocol(
     text = read_text(choice, load_tokenizer(folder))
     found = evaluate_models(open_model(folder), text)
     assert found.tokens == len(expected)
-    assert found.perplexity.value == pytest.approx(math.exp(expected.mean().item()), rel=1e-4)
+    mean, close = expected.mean().item(), CLOSE[dtype]
+    assert found.perplexity.value == pytest.approx(math.exp(mean), rel=close)
     if protocol == "wikitext-lmeval":
         raw = [json.loads(line)["page"] for line in path.read_text().splitlines()]
         words = sum(len(re.split(r"\s+", page)) for page in raw)
@@ -159,7 +165,7 @@ def test_perplexity_is_that_of_transformers_under_each_protocol(
         )
         size = sum(len(page.encode()) for page in raw)
         bits = expected.sum().item() / size / math.log(2)
-        assert found.perplexity.bits_per_byte == pytest.approx(bits, rel=1e-4)
+        assert found.perplexity.bits_per_byte == pytest.approx(bits, rel=close)
 
 
 @pytest.mark.skipif(not HELDOUT.exists(), reason="the embedded model is not there")
@@ -168,7 +174,7 @@ def test_the_embedded_model_has_the_perplexity_that_transformers_gives_it() -> N
     text = read_text(choice, load_tokenizer(FOLDER))
     found = evaluate_models(open_model(FOLDER), text)
     expected = torch.cat([nll(FOLDER, ids, 256) for ids in text.tokens]).mean().item()
-    assert found.perplexity.value == pytest.approx(math.exp(expected), rel=1e-4)
+    assert found.perplexity.value == pytest.approx(math.exp(expected), rel=CLOSE["bfloat16"])
 
 
 def test_a_model_beside_itself(tiny_checkpoint: Callable[..., Path], text: EvaluationText) -> None:
