@@ -1,4 +1,4 @@
-"""YAML 1.2 text from anybody, as plain values that know where they stand."""
+"""Parses untrusted YAML 1.2 text to plain values, with the position of each value."""
 
 from dataclasses import dataclass
 from io import StringIO
@@ -28,33 +28,33 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Document:
-    """Plain values, and for each path into them the place it was stated at."""
+    """Plain values, and for each path into them its place: file, line and column, or a flag."""
 
     data: dict[str, Any]
     places: dict[Path, str]
 
     def place(self, path: Path) -> str:
-        """Where `path` was stated, else something in it, else the nearest thing around it."""
+        """The place of `path`, or of something below it, or of its nearest parent."""
         below = [p for p in self.places if p[: len(path)] == path]
         above = (path[:length] for length in range(len(path) - 1, -1, -1))
         known = (p for p in (path, *below, *above) if p in self.places)
         return next((self.places[p] for p in known), "")
 
     def merged(self, over: "Document") -> "Document":
-        """This with `over` laid on it: mappings key by key, everything else replaced whole."""
+        """A copy updated with `over`: mappings are merged key by key, other values are replaced."""
         places = dict(self.places)
         data = _merge(self.data, over.data, places, ())
         return Document(data, places | over.places)
 
 
 def parse(text: str, label: str) -> Document:
-    """The mapping that `text` states; places read `label:line:column`.
+    """The mapping in `text`; places have the form `label:line:column`.
 
-    Anchors, aliases, merge keys, tags and duplicate keys are refused: they make a small text stand
-    for a huge value, or a value depend on which of two lines wins. Dates stay text.
+    Refuses anchors, aliases, merge keys, tags and duplicate keys: with them a small text can expand
+    to a huge value, or a value depends on the order of lines. Dates stay text.
 
     Raises:
-        InputError: it is no such YAML.
+        InputError: the text is not such YAML.
     """
     _guard(text, label)
     yaml = YAML(typ="safe", pure=True)
@@ -63,22 +63,22 @@ def parse(text: str, label: str) -> Document:
     if root is None:
         return Document({}, places)
     if not isinstance(root, MappingNode):
-        raise InputError(f"{_at(label, root)}: a mapping of keys to values is wanted")
+        raise InputError(f"{_at(label, root)}: expected a mapping of keys to values")
     return Document(_value(yaml, root, (), label, places), places)
 
 
 def parse_value(text: str, label: str) -> Any:
-    """The one YAML value that `text` states, e.g. `0.05`, `true` or `[vllm]`."""
+    """The single YAML value in `text`, e.g. `0.05`, `true` or `[vllm]`."""
     data = parse(f"value: {text}", label).data
     if len(data) != 1:
-        raise InputError(f"{label}: one value is wanted, not `{text}`")
+        raise InputError(f"{label}: expected one value, not `{text}`")
     return data["value"]
 
 
 def dump(data: dict[str, Any]) -> str:
-    """YAML text of plain values, in their order."""
+    """YAML text of plain values; keeps the order of keys."""
     readable = _dump(data, escape=False)
-    # the emitter leaves line breaks of other scripts bare, where a reader takes them for its own
+    # the emitter does not escape Unicode line breaks, which a reader treats as its own
     return readable if readable.replace("\n", "").isprintable() else _dump(data, escape=True)
 
 
@@ -86,7 +86,7 @@ def _dump(data: dict[str, Any], *, escape: bool) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.allow_unicode = not escape
-    yaml.width = 1_000_000  # never fold: the emitter loses blanks where it does
+    yaml.width = 1_000_000  # never fold lines: the emitter loses blanks at folds
     yaml.representer.sort_base_mapping_type_on_output = False
     out = StringIO()
     yaml.dump(data, out)
@@ -110,7 +110,7 @@ def _merge(
 
 
 def _guard(text: str, label: str) -> None:
-    """Read lazily up to the first thing that is refused, so that no bomb is ever unfolded."""
+    """Checks limits on the event stream, before any value is built: a bomb never expands."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise InputError(f"{label} is larger than {MAX_BYTES:,} bytes")
     depth = nodes = documents = 0
@@ -131,21 +131,21 @@ def _guard(text: str, label: str) -> None:
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{label}:{mark.line + 1}:{mark.column + 1}" if mark else label
-        problem = getattr(error, "problem", None) or "not a character that YAML allows"
+        problem = getattr(error, "problem", None) or "character not allowed in YAML"
         raise InputError(f"{where}: {problem}") from None
 
 
 def _refusal(event: Event) -> str:
     if isinstance(event, AliasEvent):
-        return "an alias (`*`); use `extends`, or write it out"
+        return "aliases (`*`) are not supported; use `extends`, or repeat the value"
     if getattr(event, "anchor", None):
-        return "an anchor (`&`); use `extends`, or write it out"
+        return "anchors (`&`) are not supported; use `extends`, or repeat the value"
     if isinstance(event, DocumentStartEvent) and (event.version or event.tags):
-        return "a directive (`%`); recipes are YAML 1.2"
+        return "directives (`%`) are not supported; recipes are YAML 1.2"
     if getattr(event, "tag", None):
-        return "a tag (`!`); plain values are wanted"
+        return "tags (`!`) are not supported; use plain values"
     if isinstance(event, ScalarEvent) and event.value == "<<" and event.implicit[0]:
-        return "a merge key (`<<`); use `extends`, or write it out"
+        return "merge keys (`<<`) are not supported; use `extends`, or repeat the values"
     return ""
 
 
@@ -163,9 +163,9 @@ def _value(yaml: YAML, node: Node, path: Path, label: str, places: dict[Path, st
         key = key_node.value
         where = _at(label, key_node)
         if not isinstance(key_node, ScalarNode) or not _is(key_node, "str"):
-            raise InputError(f"{where}: a key must be text; quote it if it is meant so")
+            raise InputError(f"{where}: a key must be text; put it in quotes")
         if key in result:
-            raise InputError(f"{where}: key `{key}` is stated twice")
+            raise InputError(f"{where}: duplicate key `{key}`")
         places[(*path, key)] = where
         result[key] = _value(yaml, value_node, (*path, key), label, places)
     return result
@@ -176,7 +176,7 @@ def _scalar(yaml: YAML, node: Node) -> Any:
         return node.value
     try:
         return yaml.constructor.construct_object(node)
-    except ValueError:  # a number with thousands of digits
+    except ValueError:  # Python refuses numbers of thousands of digits: keep text
         return node.value
 
 

@@ -1,4 +1,4 @@
-"""A recipe as the flags that make it."""
+"""Converts a recipe to the `quantize` flags that produce it."""
 
 import json
 import shlex
@@ -14,9 +14,10 @@ SETTINGS = (
 
 
 def flags_of(recipe: Recipe) -> str:
-    """The flags of `quantize` that make such a recipe: of a shipped one, or with all of it stated.
+    """The `quantize` flags for `recipe`, without its name and description.
 
-    Name and description are not among them.
+    They start from the shipped recipe of the same name if that is possible, and else state every
+    setting.
     """
     if recipe.name not in [info.name for info in list_recipes()]:
         return _all_stated(recipe)

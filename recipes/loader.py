@@ -1,4 +1,4 @@
-"""Recipes by name, by file and by flags; and back into text."""
+"""Loads recipes by name, file or flags, and writes them as YAML."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ SHIPPED = File(__file__).parent
 DEFAULT = "gptq"
 MAX_EXTENDS = 8
 
-# Where nobody stated a format and the shipped one cannot hold an asymmetric grid.
+# Replaces a shipped format that cannot store an asymmetric grid, unless the user set the format.
 ASYMMETRIC = {"gptq": "gptq-v2"}
 
 
@@ -34,7 +34,7 @@ class RecipeInfo:
 
 
 class Flags(TypedDict, total=False):
-    """The parts of a recipe that have a flag of their own; None means not stated."""
+    """The settings of a recipe that have their own flag; None means not set."""
 
     method: str | None
     bits: int | None
@@ -65,12 +65,13 @@ def list_recipes() -> tuple[RecipeInfo, ...]:
 
 
 def load_recipe(name_or_path: str) -> Recipe:
-    """A shipped recipe by its name, one of yours by its file, or that of an artifact by its folder.
+    """A recipe: a shipped one by name, your own by file, or an artifact's by its folder.
 
-    A file ends in `.yaml`, or is a path with a slash; an artifact's recipe is in its quantkit.json.
+    A file is a path that ends in `.yaml` or contains a slash. The recipe of an artifact is in its
+    quantkit.json.
 
     Raises:
-        InputError: no such recipe, or all that is wrong with it.
+        InputError: the recipe does not exist, or is invalid; lists all errors.
     """
     return recipe_of(_resolved(_find(name_or_path)))
 
@@ -78,14 +79,14 @@ def load_recipe(name_or_path: str) -> Recipe:
 def build_recipe(
     recipe: str | None = None, *, settings: Sequence[str] = (), **flags: Unpack[Flags]
 ) -> Recipe:
-    """The recipe that flags and `key=value` settings make of a base; later ones win.
+    """The recipe from a base, flags and `key=value` settings; later ones take precedence.
 
-    The base is `recipe` (a name or a file), or else the shipped recipe called as the method, or
-    else `gptq`. Format `gptq` gives way to `gptq-v2` where the grid is asymmetric, unless it was
-    stated by flag, setting or a file of yours.
+    The base is `recipe` (a name or a file), or the shipped recipe with the name of the method, or
+    `gptq`. Format `gptq` becomes `gptq-v2` if the grid is asymmetric, unless a flag, a setting or
+    your own file sets the format.
 
     Raises:
-        InputError: all that is wrong, each with the flag or line it came from.
+        InputError: lists all errors, each with its flag or line.
     """
     base = _find(recipe) if recipe else _method_base(flags.get("method") or DEFAULT)
     document = _resolved(base).merged(_flags(flags))
@@ -100,7 +101,7 @@ def dump_recipe(recipe: Recipe) -> str:
 
 
 def load_family(model_type: str) -> Family | None:
-    """What has to be said of models of this `model_type`; None for most."""
+    """The recipe notes and overrides for models of this `model_type`; None for most."""
     families = (family_of(_read(path)) for path in sorted(SHIPPED.glob("families/*.yaml")))
     return next((family for family in families if model_type in family.model_types), None)
 
@@ -122,7 +123,7 @@ def _shipped(name: str) -> File:
     if name not in known:
         raise InputError(
             f"unknown recipe `{name}`",
-            why=f"known: {', '.join(known)}; a file needs its suffix, `{name}.yaml`",
+            why=f"known: {', '.join(known)}; for a file, add the suffix: `{name}.yaml`",
             hint=f"--recipe {nearest(name, known)}",
         )
     return SHIPPED / f"{name}.yaml"
@@ -140,7 +141,7 @@ def _method_base(method: str) -> File:
 
 
 def _read(path: File) -> Document:
-    """The file's own values, named for the file where it states no name."""
+    """The values in the file; the name defaults to that of the file."""
     made = path.name == MANIFEST
     try:
         with path.open("rb") as file:
@@ -162,19 +163,19 @@ def _manifested(text: str, path: File) -> str:
         found = None
     recipe = found.get("recipe") if isinstance(found, dict) else None
     if not isinstance(recipe, dict):
-        hint = "a folder that quantkit made, or a .yaml file"
-        raise InputError(f"{path} holds no recipe", hint=hint)
+        hint = "use the folder of a quantkit artifact, or a .yaml file"
+        raise InputError(f"{path} contains no recipe", hint=hint)
     return json.dumps(recipe, ensure_ascii=False)
 
 
 def _resolved(path: File) -> Document:
-    """The file laid on what it extends, on what that extends, and so on."""
+    """The file merged into the recipe that it extends, recursively."""
     chain = [_read(path)]
     while "extends" in chain[-1].data:
         name = chain[-1].data.pop("extends")
         if not isinstance(name, str) or len(chain) > MAX_EXTENDS:
             where = chain[-1].place(("extends",))
-            raise InputError(f"{where}: extends: the name of one shipped recipe is wanted")
+            raise InputError(f"{where}: extends: expected the name of a shipped recipe")
         chain.append(_read(_shipped(name)))
     document = chain.pop()
     while chain:
@@ -199,9 +200,7 @@ def _setting(setting: str) -> Document:
     key, equals, text = setting.partition("=")
     path = tuple(key.strip().split("."))
     if not equals or not all(path):
-        raise InputError(
-            f"--set {setting}: a key and a value are wanted", hint="--set options.damp=0.05"
-        )
+        raise InputError(f"--set {setting}: expected key=value", hint="--set options.damp=0.05")
     data: dict[str, Any] = {}
     _put(data, path, yaml.parse_value(text, f"--set {setting}"))
     return Document(data, {path: f"--set {key.strip()}"})
@@ -215,7 +214,7 @@ def _put(data: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def _holding(document: Document) -> Document:
-    """The document with a format that holds its grid, if the format is nobody's own choice."""
+    """The document, with a format that can store its grid unless the user set the format."""
     name = document.data.get("format")
     scheme = document.data.get("scheme")
     asymmetric = isinstance(scheme, dict) and scheme.get("symmetric") is False

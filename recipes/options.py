@@ -1,4 +1,4 @@
-"""The options of a recipe, held against what its method can be told."""
+"""Checks the options of a recipe against those of its method."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from quantkit.core.registry import nearest
 
 
 def checked_options(method: Told, recipe: Recipe) -> Any:
-    """The options of `method`, with those that a recipe states.
+    """The options object of `method`, with the values that `recipe` sets.
 
     Raises:
-        InputError: the method has no such option, or it cannot have that value.
+        InputError: the method has no such option, or the value is invalid.
     """
     shape = method.options
     known = {field.name: field.default for field in fields(shape)}
@@ -26,12 +26,12 @@ def checked_options(method: Told, recipe: Recipe) -> Any:
         if key not in known:
             raise InputError(
                 f"method {method.name} has no option `{key}`",
-                why=f"it has: {', '.join(known) or 'none'}",
+                why=f"its options: {', '.join(known) or 'none'}",
                 hint=_setting(nearest(key, tuple(known)), known),
             )
         if fault := _misfit(hints[key], value):
             raise InputError(
-                f"option `{key}` of method {method.name} is {value!r}",
+                f"invalid value {value!r} for option `{key}` of method {method.name}",
                 why=fault,
                 hint=_setting(key, known),
             )
@@ -39,21 +39,21 @@ def checked_options(method: Told, recipe: Recipe) -> Any:
         return shape(**recipe.options)
     except ValueError as error:
         raise InputError(
-            f"the options of method {method.name} do not fit",
+            f"invalid options for method {method.name}",
             why=str(error),
             hint="the same without --set options",
         ) from error
 
 
 def _misfit(wanted: Any, value: Any) -> str | None:
-    """Why `value` is none of type `wanted`, or None; numbers among options are never negative."""
+    """Why `value` is not of type `wanted`, or negative; None if it is valid."""
     try:
         TypeAdapter(wanted).validate_python(value, strict=True)
     except ValidationError as error:
         legal = [e["msg"].removeprefix("Input should be ") for e in error.errors()]
-        return f"it takes {' or '.join(legal)}"
+        return f"expected {' or '.join(legal)}"
     negative = isinstance(value, int | float) and value < 0
-    return "it takes no negative number" if negative else None
+    return "expected a number >= 0" if negative else None
 
 
 def _setting(key: str, known: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a recipe file may say: the YAML shape, checked, as the frozen types of the core."""
+"""The schema of recipe files: validates YAML values and builds the core's frozen types."""
 
 import math
 import re
@@ -21,16 +21,16 @@ MAX_PATTERN = 200
 UNKNOWN_KEY = "unknown key"
 SCHEMA = "quantkit recipes schema"
 INNER = ("scheme", "calibration", "gate_policy")
-"""Blocks of a recipe whose keys may be looked for beside them."""
+"""Blocks whose keys people often write one level too high; errors then name the full key."""
 
 Block = TypeVar("Block", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class Family:
-    """What has to be said of a model family: nothing, for most.
+    """Facts on a model family that tracing does not show; most families need none.
 
-    `notes` are told to the user; `overrides` come before the recipe's own.
+    `notes` are shown to the user; `overrides` apply before the recipe's own.
     """
 
     name: str
@@ -44,7 +44,7 @@ def _fault(message: str, hint: str = "") -> NoReturn:
 
 
 def _entry(folder: str) -> AfterValidator:
-    """Names an entry of a registry; `_` and `-` are the same, the registry's spelling comes out."""
+    """Validates the name of a registry entry; accepts `_` for `-`, returns its own spelling."""
 
     def check(name: str) -> str:
         key, known = name.replace("_", "-"), names(folder)
@@ -64,12 +64,12 @@ def _group_size(value: Any) -> Any:
 
 def _pattern(match: str) -> str:
     if not 0 < len(match) <= MAX_PATTERN:
-        _fault(f"a pattern has 1 to {MAX_PATTERN} characters")
+        _fault(f"a pattern must have 1 to {MAX_PATTERN} characters")
     if match.startswith("re:"):
         try:
             re.compile(match[3:])
         except (re.error, RecursionError) as error:
-            _fault(f"no regular expression: {error}", "a glob such as `*.down_proj`")
+            _fault(f"invalid regular expression: {error}", "a glob such as `*.down_proj`")
     return match
 
 
@@ -118,14 +118,14 @@ class OverrideBlock(_Block):
     symmetric: bool | None = None
 
     def built(self) -> Override:
-        """The core's own type."""
+        """The same as the core's type."""
         return Override(**self.model_dump())
 
 
 def _states_something(block: OverrideBlock) -> OverrideBlock:
     changes = any(value is not None for value in (block.bits, block.group_size, block.symmetric))
     if block.skip == changes:
-        _fault("an override either skips, or changes bits, group_size or symmetric", "`skip: true`")
+        _fault("an override must either skip, or set bits, group_size or symmetric", "`skip: true`")
     return block
 
 
@@ -144,7 +144,7 @@ class GatePolicyBlock(_Block):
 
 
 class RecipeFile(_Block):
-    """A recipe file, after `extends`."""
+    """A recipe file, with `extends` resolved."""
 
     name: Line
     description: Annotated[str, Field(max_length=1000)] = ""
@@ -177,10 +177,10 @@ class FamilyFile(_Block):
 
 
 def recipe_of(document: Document) -> Recipe:
-    """The recipe that a document states.
+    """The recipe in a document.
 
     Raises:
-        InputError: all that is wrong with it, each with its place.
+        InputError: the document is invalid; lists all errors, each with its place.
     """
     file = _validated(RecipeFile, document, "recipe")
     gates: list[Any] = file.gates  # the validator made Gates of the strings
@@ -200,14 +200,14 @@ def recipe_of(document: Document) -> Recipe:
 
 
 def family_of(document: Document) -> Family:
-    """The family that a document states; raises as `recipe_of` does."""
+    """The family in a document; raises as `recipe_of` does."""
     file = _validated(FamilyFile, document, "family")
     overrides = tuple(block.built() for block in file.overrides)
     return Family(file.name, tuple(file.model_types), tuple(file.notes), overrides)
 
 
 def document_of(recipe: Recipe) -> dict[str, Any]:
-    """Plain values that `recipe_of` turns into an equal recipe; empty parts are left out."""
+    """Plain values that `recipe_of` converts to an equal recipe; omits empty parts."""
     scheme = recipe.scheme
     data: dict[str, Any] = {
         "name": recipe.name,
@@ -245,11 +245,11 @@ def _validated(shape: type[Block], document: Document, noun: str) -> Block:
     if len(lines) == 1:
         raise InputError(lines[0], hint=hint)
     name = document.data.get("name")
-    raise InputError(f"{noun} `{name}` has {len(lines)} faults", why="\n".join(lines), hint=hint)
+    raise InputError(f"{noun} `{name}` has {len(lines)} errors", why="\n".join(lines), hint=hint)
 
 
 def _typed(document: Document, path: Path, fault: tuple[str, str]) -> tuple[str, str]:
-    """The fault with its remedy as it is typed, where a flag or a setting states just this key."""
+    """The fault with its hint as a flag or setting to type, if one sets exactly this key."""
     (what, hint), place = fault, document.place(path)
     stated = place.startswith("--") and path in document.places
     if not (hint and stated) or hint == SCHEMA:
@@ -268,14 +268,14 @@ def _typed(document: Document, path: Path, fault: tuple[str, str]) -> tuple[str,
 
 
 def _where(document: Document, path: Path) -> str:
-    """Place and key; a flag that states just this key says both."""
+    """Place and key; a flag that sets exactly this key names both."""
     place = document.place(path)
     says_both = place.startswith("--") and path in document.places
     return place if says_both else f"{place}: {'.'.join(map(str, path))}"
 
 
 def _path(error: ErrorDetails, data: Any) -> Path:
-    """Where in the file: pydantic's location as far as it exists, or one key that is missing."""
+    """The path of an error: pydantic's location as far as it exists, or one missing key."""
     path: Path = ()
     for step in error["loc"]:
         inside = step in data if isinstance(data, dict) else isinstance(data, list)
@@ -286,7 +286,7 @@ def _path(error: ErrorDetails, data: Any) -> Path:
 
 
 def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
-    """What is wrong, and what to try."""
+    """The message and the hint for one error of pydantic."""
     context, given, kind = error.get("ctx", {}), _shown(error["input"]), error["type"]
     if kind == "fault":
         return context["message"], context["hint"]
@@ -302,7 +302,7 @@ def _told(shape: type[BaseModel], error: ErrorDetails) -> tuple[str, str]:
 
 
 def _unknown(shape: type[BaseModel], *path: str) -> tuple[str, str]:
-    """The fault of a key that nothing has, and the key that may have been meant by it."""
+    """The message for an unknown key, and the most similar known key as its hint."""
     *way, key = path
     own = tuple((_BLOCKS[way[0]] if way else shape).model_fields)
     told = {

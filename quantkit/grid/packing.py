@@ -42,7 +42,9 @@ def pack(codes: torch.Tensor, bits: int, dim: int = -1) -> torch.Tensor:
 
 
 def unpack(words: torch.Tensor, bits: int, size: int, dim: int = -1) -> torch.Tensor:
-    """The uint8 codes that `pack` packed into int32 `words`; `dim` has size `size` again.
+    """The uint8 codes that `pack` packed into int32 `words`.
+
+    Size ceil(size * bits / 32) of `dim` becomes `size`; the other axes of any shape remain.
 
     Raises:
         ValueError: `bits` is not in 1 .. 8.
@@ -109,6 +111,7 @@ def _pattern(bits: int) -> tuple[int, int]:
 
 
 def _merge(stream: torch.Tensor, piece: torch.Tensor) -> None:
+    """ORs `piece` into `stream`, in place; both uint8 (..., n), cut to the shorter one."""
     # The stream may be longer than the codes (padding), or end before a last code's second byte,
     # which then holds no bits.
     stream[..., : piece.shape[-1]] |= piece[..., : stream.shape[-1]]

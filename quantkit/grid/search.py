@@ -35,6 +35,7 @@ class _ScaleSearch:
     """The best scale and zero so far for each column of one panel (group_size, n)."""
 
     def __init__(self, panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid) -> None:
+        # `scaled` and `steps` are buffers of all offers and hold no state between them.
         self.panel, self.importance, self.grid = panel, importance, grid
         self.scales, self.zeros = grid.span(panel)
         self.error = torch.full_like(self.scales, torch.inf)

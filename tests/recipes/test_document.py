@@ -39,17 +39,17 @@ def test_every_path_knows_its_line_and_column() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: &x 1", "f:1:4: an anchor"),
-        ("a: [*x]", "f:1:5: an alias"),
-        ("a: !!python/object x", "f:1:4: a tag"),
-        ("<<: {a: 1}", "f:1:1: a merge key"),
-        ("%YAML 1.1\n---\na: no", "a directive"),
-        ("a: 1\nb: 2\na: 3", "f:3:1: key `a` is stated twice"),
+        ("a: &x 1", "f:1:4: anchors"),
+        ("a: [*x]", "f:1:5: aliases"),
+        ("a: !!python/object x", "f:1:4: tags"),
+        ("<<: {a: 1}", "f:1:1: merge keys"),
+        ("%YAML 1.1\n---\na: no", "directives"),
+        ("a: 1\nb: 2\na: 3", "f:3:1: duplicate key `a`"),
         ("a: 1\n---\nb: 2", "f:2:1: more than one document"),
         ("1: x", "f:1:1: a key must be text"),
-        ("- a", "f:1:1: a mapping"),
+        ("- a", "f:1:1: expected a mapping"),
         ("a: [1", "f:1:6: "),
-        ("a: \0", "not a character"),
+        ("a: \0", "character not allowed"),
     ],
 )
 def test_what_is_refused_says_where(text: str, told: str) -> None:

@@ -165,8 +165,8 @@ def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
         ({"settings": ["scheme.bit=4"]}, "--set scheme.bit: unknown key", "--set scheme.bits=4"),
         ({"settings": ["bits=4"]}, "--set bits: unknown key", "--set scheme.bits=4"),
         ({"settings": ["damp=0.1"]}, "--set damp: unknown key", "--set options.damp=0.1"),
-        ({"settings": ["damp"]}, "--set damp: a key and a value", "--set options.damp=0.05"),
-        ({"settings": ["a..b=1"]}, "--set a..b=1: a key and a value", "--set options.damp=0.05"),
+        ({"settings": ["damp"]}, "--set damp: expected key=value", "--set options.damp=0.05"),
+        ({"settings": ["a..b=1"]}, "--set a..b=1: expected key=value", "--set options.damp=0.05"),
         ({"settings": ["scheme=3"]}, "--set scheme: expected", InputError.remedy),
         (
             {"settings": ['overrides=[{match: "*", bits: 5}]']},
@@ -236,5 +236,5 @@ def test_the_recipe_of_an_artifact_is_read_from_its_manifest(
 @pytest.mark.parametrize("text", ["", "[]", '{"recipe": []}', "[" * 100_000, '{"recipe": 1e999}'])
 def test_a_manifest_without_a_recipe_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "quantkit.json").write_text(text)
-    with pytest.raises(InputError, match="holds no recipe"):
+    with pytest.raises(InputError, match="contains no recipe"):
         load_recipe(str(tmp_path))

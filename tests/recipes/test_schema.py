@@ -28,7 +28,7 @@ def test_all_faults_come_at_once_with_place_and_key() -> None:
     with pytest.raises(InputError) as caught:
         recipe_of(parse(text, "f.yaml"))
     lines = str(caught.value).splitlines()
-    assert lines[0] == "recipe `mine` has 12 faults"
+    assert lines[0] == "recipe `mine` has 12 errors"
     expected = (
         "f.yaml: format: is missing",
         "f.yaml:2:1: method: unknown method `gptw`; known: ",
@@ -37,8 +37,8 @@ def test_all_faults_come_at_once_with_place_and_key() -> None:
         "f.yaml:6:3: scheme.grop_size: unknown key",
         "f.yaml:7:3: scheme.symmetric: expected a valid boolean, not 'yes'",
         "f.yaml:8:11: options.damp: ",
-        "f.yaml:10:5: overrides.0: an override either skips, or changes",
-        "f.yaml:11:6: overrides.1.match: no regular expression",
+        "f.yaml:10:5: overrides.0: an override must either skip, or set",
+        "f.yaml:11:6: overrides.1.match: invalid regular expression",
         "f.yaml:12:15: calibration.samples: expected greater than or equal to 0, not -1",
         "f.yaml:13:9: gates.0: unknown figure `kl.mena`",
         "f.yaml:13:26: gates.1: no gate: `kl.mean ~ 1`",

@@ -35,6 +35,6 @@ def test_a_faulty_file_is_2_with_every_fault(quantkit: Call, tmp_path: Path) -> 
     mine.write_text("extends: gptq\nscheme: {bits: 5, grp: 3}\n", encoding="utf-8")
     code, _, err = quantkit("recipes", "show", str(mine))
     assert code == 2
-    assert err.startswith("error: recipe `mine` has 2 faults\n")
+    assert err.startswith("error: recipe `mine` has 2 errors\n")
     assert f"{mine}:2:10: scheme.bits: expected 2, 3, 4 or 8, not 5" in err
     assert f"{mine}:2:19: scheme.grp: unknown key" in err
