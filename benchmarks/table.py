@@ -23,7 +23,8 @@ from quantkit.core.format import Format
 from quantkit.eval.reference_store import Reference
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice, read_text
-from quantkit.model.open import OpenModel, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.pipeline.write import planned_tensors
 

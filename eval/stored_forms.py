@@ -13,7 +13,7 @@ from quantkit.eval.metrics.perplexity import token_nll
 from quantkit.eval.scoring import Side, Span, TokenScores, slices
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES, TopK, compress, divergence
-from quantkit.model.open import OpenModel
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import build_skeleton, read_config
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         sweep,
     )
     from quantkit.core.errors import QuantkitError
+    from quantkit.core.progress import Progress
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
     from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Progress": "core.progress",
     "QuantkitError": "core.errors",
     "Recipe": "core.recipe",
     "Scheme": "core.scheme",
@@ -47,6 +49,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Progress",
     "QuantkitError",
     "Recipe",
     "Scheme",

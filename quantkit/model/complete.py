@@ -1,17 +1,12 @@
 """Whether a checkpoint holds the model that its config describes, told from the headers alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts, persistent_buffers
-
-if TYPE_CHECKING:
-    from quantkit.model.open import OpenModel
 
 NAMED = 3
 """So many names of a kind are told, and the count of the rest."""

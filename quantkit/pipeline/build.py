@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -11,7 +10,8 @@ from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
 from quantkit.core.progress import Progress, Report
 from quantkit.core.session import Session
-from quantkit.model.open import OpenModel, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import Job
 from quantkit.pipeline.prepare import Prepared, model_facts
@@ -33,13 +33,14 @@ class ModuleRecord:
 class Built:
     """Records of the quantized linears, and what became of each tensor and file of the source.
 
-    `bytes` is the size of all weight files of the artifact.
+    `bytes` is the size of all weight files of the artifact, which `artifact` reads.
     """
 
     modules: tuple[ModuleRecord, ...]
     ledger: dict[str, str]
     side_files: dict[str, str]
     bytes: int
+    artifact: OpenModel
 
 
 def build(
@@ -75,9 +76,10 @@ def build(
             writer.add(name, model.checkpoint.tensor(name))
     writer.finish_weights()
     model.checkpoint.check_unchanged()
-    verify_weights(model, writer.folder, records, session.report)
+    artifact = open_model(writer.folder, session.on("cpu"), skeleton=model.skeleton)
+    verify_weights(artifact, records, session.report)
     size = sum(shard.nbytes for shard in writer.shards)
-    return Built(tuple(records), ledger, side_files, size)
+    return Built(tuple(records), ledger, side_files, size, artifact)
 
 
 def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:
@@ -89,15 +91,12 @@ def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator
             yield name, "rescaled" if name in changed else "copied"
 
 
-def verify_weights(
-    model: OpenModel, folder: Path, records: list[ModuleRecord], report: Report
-) -> None:
-    """Decode every quantized linear of the written folder and compare it, bit for bit.
+def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Report) -> None:
+    """Decode every quantized linear of the written artifact and compare it, bit for bit.
 
     Raises:
         IntegrityError: one differs from the weight that the run went on with.
     """
-    artifact = open_model(folder, skeleton=model.skeleton)
     for done, record in enumerate(records, 1):
         if weight_hash(artifact.qtensor(record.name)) != record.weight_sha256:
             raise IntegrityError(
