@@ -17,6 +17,7 @@ from quantkit.checkpoint.sizes import parse_size
 from quantkit.checkpoint.source import resolve
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
+from quantkit.pipeline.folder import open_folder
 from quantkit.results.paired import paired_difference
 from quantkit.results.schema import EvalResult
 from quantkit.runs.fit.choose import Wanted, measure, pose, schemes_of, settle
@@ -82,7 +83,7 @@ def main() -> None:
     arguments.folder.mkdir(exist_ok=True)
     budgets = [parse_size(size) for size in arguments.budgets.split(",")]
     wanted = Wanted(
-        source=resolve(arguments.model),
+        original=open_folder(resolve(arguments.model)),
         output=arguments.folder,
         budget=budgets[0],
         engine="vllm",

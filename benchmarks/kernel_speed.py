@@ -30,7 +30,8 @@ from quantkit.bench.timing import Cell, Effort, measure_cell
 from quantkit.core.errors import RefusedError
 from quantkit.core.scheme import Scheme
 from quantkit.grid.qtensor import QTensor
-from quantkit.model.open import OpenModel, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 
 SHAPES = ((4096, 4096), (14336, 4096), (4096, 14336))  # outputs, inputs
 ROWS = (1, 512, 2048)

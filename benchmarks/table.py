@@ -24,7 +24,8 @@ from quantkit.eval.scoring import Reference
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.windows import read_text
-from quantkit.model.open import OpenModel, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.pipeline.write import planned_tensors
 

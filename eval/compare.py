@@ -4,14 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from quantkit.calibration.tokens import Calibration, load_tokenizer
-from quantkit.checkpoint.source import Source
+from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Progress, Report, silent
-from quantkit.core.session import Session
 from quantkit.eval.contamination import screen_by_tokens
-from quantkit.eval.reference_store import Form, is_store, read_store, store_key, write_store
+from quantkit.eval.reference_store import Form, read_store, store_key, write_store
 from quantkit.eval.scoring import Reference
 from quantkit.eval.session import (
     evaluate_models,
@@ -24,7 +22,8 @@ from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.triage import triage
 from quantkit.eval.walking import depth
 from quantkit.eval.windows import read_text, vocabulary_hash
-from quantkit.model.open import OpenModel, context_length, open_model
+from quantkit.model.opened import context_length
+from quantkit.pipeline.folder import ModelFolder
 from quantkit.results.schema import EvalResult, Triage
 
 SMOKE_WINDOWS = 16
@@ -40,18 +39,18 @@ SHIPPED_TEXT = TextChoice()
 
 
 def compare(
-    artifact: Source,
-    reference: Source | None,
+    artifact: ModelFolder,
+    reference: ModelFolder | Path | None,
     choice: TextChoice = SHIPPED_TEXT,
-    session: Session = Session(),
     *,
     keep: tuple[Path, Form] | None = None,
     screen: Screen = _all_of_it,
+    report: Report = silent,
 ) -> EvalResult:
     """Perplexity of `artifact` and, with a `reference`, its divergence from it.
 
-    The reference is a model, or a folder that `keep` (path and form) made earlier. `screen` may
-    leave out documents, or refuse the text.
+    The reference is a model, or the path of what `keep` (path and form) made earlier. `screen` may
+    leave out documents, or refuse the text. Both models compute on the CPU.
 
     Raises:
         InputError: no tokenizer, or no such text, or the stored reference is of another one.
@@ -59,51 +58,43 @@ def compare(
     """
     if keep is not None:
         check_output(keep[0])
-    session = session.on("cpu")
-    model = open_model(artifact.folder, session)
-    text = screen(text_of(artifact, model, choice, session))
-    subject = describe(artifact, model.checkpoint)
-    told = _staged("evaluate", session.report)
-    if keep is not None and (reference is None or is_store(reference.folder)):
+    model = artifact.model.on("cpu")
+    text = screen(text_of(artifact, choice))
+    subject = describe(artifact.source, model.checkpoint)
+    report = _staged("evaluate", report)
+    if keep is not None and not isinstance(reference, ModelFolder):
         raise InputError("there is no reference to be kept", hint="--reference MODEL")
     if reference is None:
-        return evaluate_models(model, text, artifact=subject, report=told)
-    if is_store(reference.folder):
-        known = read_store(reference.folder, text)
-        return evaluate_models(model, text, known, subject, told)
-    tokenizer = load_tokenizer(reference.folder, session)
-    require_same_vocabulary(vocabulary_hash(tokenizer), text.vocabulary_sha256)
-    original = open_model(reference.folder, session)
-    subjects = (subject, describe(reference, original.checkpoint))
-    result, computed = evaluate_together(model, original, text, subjects, told)
+        return evaluate_models(model, text, artifact=subject, report=report)
+    if isinstance(reference, Path):
+        return evaluate_models(model, text, read_store(reference, text), subject, report)
+    require_same_vocabulary(vocabulary_hash(reference.tokenizer), text.vocabulary_sha256)
+    original = reference.model.on("cpu")
+    subjects = (subject, describe(reference.source, original.checkpoint))
+    result, computed = evaluate_together(model, original, text, subjects, report)
     if keep is not None:
         write_store(keep[0], computed, original, text, keep[1])
     return result
 
 
 def smoke_score(
-    source: Source, calibration: Calibration | None, session: Session = Session()
-) -> Callable[[Source], EvalResult]:
+    original: ModelFolder, calibration: Calibration | None, report: Report = silent
+) -> Callable[[ModelFolder], EvalResult]:
     """What measures a fresh artifact against its model, on text that ships and did not make it."""
     ids = calibration.input_ids if calibration else None
 
-    def score(written: Source) -> EvalResult:
-        return compare(
-            written,
-            source,
-            TextChoice(windows=SMOKE_WINDOWS),
-            session,
-            screen=screen_by_tokens(ids, source.folder, session),
-        )
+    def score(artifact: ModelFolder) -> EvalResult:
+        choice, screen = TextChoice(windows=SMOKE_WINDOWS), screen_by_tokens(ids, original)
+        return compare(artifact, original, choice, screen=screen, report=report)
 
     return score
 
 
 def triaged(
-    artifact: Source,
-    reference: Source,
+    artifact: ModelFolder,
+    reference: ModelFolder,
     choice: TextChoice = SHIPPED_TEXT,
-    session: Session = Session(),
+    report: Report = silent,
 ) -> Triage:
     """Which parts of `artifact` carry its divergence from the model `reference`.
 
@@ -112,8 +103,7 @@ def triaged(
     Raises:
         RefusedError: the two have different numbers of blocks.
     """
-    session = session.on("cpu")
-    model, original = (open_model(s.folder, session) for s in (artifact, reference))
+    model, original = artifact.model.on("cpu"), reference.model.on("cpu")
     if depth(model) != depth(original):
         raise RefusedError(
             "the model and its reference have different numbers of blocks",
@@ -121,21 +111,16 @@ def triaged(
             hint="the model that the artifact was made from as --reference",
         )
     few = replace(choice, windows=min(choice.windows or TRIAGE_WINDOWS, TRIAGE_WINDOWS))
-    text = text_of(artifact, model, few, session)
-    return triage(model, original, text, session.report)
+    return triage(model, original, text_of(artifact, few), report)
 
 
-def text_of(
-    source: Source, model: OpenModel, choice: TextChoice, session: Session = Session()
-) -> EvaluationText:
+def text_of(folder: ModelFolder, choice: TextChoice) -> EvaluationText:
     """The text as the model's own tokenizer sees it, in windows no longer than its context."""
-    tokenizer = load_tokenizer(source.folder, session)
-    return read_text(choice, tokenizer, context_length(model))
+    return read_text(choice, folder.tokenizer, context_length(folder.model))
 
 
 def stored_reference(
-    source: Source,
-    model: OpenModel,
+    original: ModelFolder,
     text: EvaluationText,
     cache: Path,
     form: Form = "hidden",
@@ -146,11 +131,12 @@ def stored_reference(
     Its name there is the hash of the weights, the token ids, the protocol and the dtype, so that
     nothing stale is ever found.
     """
+    model = original.model.on("cpu")
     dtype = str(model.dtype).removeprefix("torch.")
     folder = cache / store_key(content_hash(model.checkpoint), text, dtype, form)
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        subject = describe(source, model.checkpoint)
+        subject = describe(original.source, model.checkpoint)
         found = read_reference(model, text, subject, _staged("reference", report))
         write_store(folder, found, model, text, form)
     return read_store(folder, text)

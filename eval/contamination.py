@@ -11,27 +11,27 @@ from numpy.typing import NDArray
 
 from quantkit.calibration.chat import Tokenizer
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import load_tokenizer, tokenize
+from quantkit.calibration.tokens import tokenize
 from quantkit.core.errors import InputError, QuantkitError
-from quantkit.core.session import Session
 from quantkit.eval.overlap import without_overlap
 from quantkit.eval.subject import read_manifest
 from quantkit.eval.text import EvaluationText
+from quantkit.pipeline.folder import ModelFolder
 
 
 def screen_by_manifest(
-    folder: Path, session: Session = Session(), *, allow: bool = False
+    artifact: ModelFolder, *, allow: bool = False
 ) -> Callable[[EvaluationText], EvaluationText]:
-    """`without_overlap` for the artifact in `folder`, if its manifest says what calibrated it.
+    """`without_overlap` for `artifact`, if its manifest says what calibrated it.
 
     The text as it is, for a model that nobody calibrated; with a note, where that text is gone.
     """
 
     def screen(text: EvaluationText) -> EvaluationText:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(artifact.source.folder)
         if not manifest.get("calibration"):
             return text
-        tokenizer = load_tokenizer(folder, session)
+        tokenizer = artifact.tokenizer
         calibration, note = calibration_again(manifest, tokenizer)
         if calibration is None:
             return replace(text, notes=(*text.notes, *([note] if note else [])))
@@ -41,7 +41,7 @@ def screen_by_manifest(
 
 
 def screen_by_tokens(
-    input_ids: torch.Tensor | None, folder: Path, session: Session = Session()
+    input_ids: torch.Tensor | None, original: ModelFolder
 ) -> Callable[[EvaluationText], EvaluationText]:
     """The same for an artifact in the making, whose calibration tokens are at hand.
 
@@ -51,11 +51,11 @@ def screen_by_tokens(
     def screen(text: EvaluationText) -> EvaluationText:
         if input_ids is None:
             return text
-        tokenizer = load_tokenizer(folder, session)
+        seen, tokenizer = input_ids.numpy(), original.tokenizer
         try:
-            return without_overlap(text, input_ids.numpy(), tokenizer)
+            return without_overlap(text, seen, tokenizer)
         except InputError:
-            return without_overlap(text, input_ids.numpy(), tokenizer, allow=True)
+            return without_overlap(text, seen, tokenizer, allow=True)
 
     return screen
 

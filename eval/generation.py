@@ -11,7 +11,8 @@ from quantkit.calibration.tokens import hostile_tokenizer, load_tokenizer
 from quantkit.checkpoint.files import read_json
 from quantkit.core.errors import InputError
 from quantkit.core.session import Session
-from quantkit.model.open import check_ids, context_length, load_dense, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import check_ids, context_length, load_dense
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

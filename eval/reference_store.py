@@ -27,7 +27,7 @@ from quantkit.eval.scoring import Reference, ReferenceScores, Side
 from quantkit.eval.stored_forms import TopKScores, hidden_side, hidden_tensors, topk_tensors
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES
-from quantkit.model.open import OpenModel
+from quantkit.model.opened import OpenModel
 from quantkit.results.schema import Subject
 
 INDEX = "index.json"

@@ -22,7 +22,7 @@ from quantkit.eval.walking import (
     walk_reference,
     walk_together,
 )
-from quantkit.model.open import TOKENS_PER_BATCH
+from quantkit.model.opened import TOKENS_PER_BATCH
 from quantkit.pipeline.processor import device_name
 from quantkit.results.estimate import POWER_FACTOR
 from quantkit.results.schema import EvalResult, Subject

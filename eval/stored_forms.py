@@ -12,7 +12,7 @@ from quantkit.core.errors import RefusedError
 from quantkit.eval.scoring import Side, Span, TokenScores, slices
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES, TopK, compress, divergence
-from quantkit.model.open import OpenModel
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import build_skeleton, read_config
 from quantkit.stats.divergence import token_nll
 

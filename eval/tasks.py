@@ -9,7 +9,8 @@ from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import InputError
 from quantkit.core.progress import Progress
 from quantkit.core.session import Session
-from quantkit.model.open import load_dense, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import load_dense
 from quantkit.results.answers import Answers, compare_answers
 from quantkit.results.schema import Task
 

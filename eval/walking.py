@@ -10,7 +10,7 @@ from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Report, silent
 from quantkit.eval.scoring import Side, Span, self_divergence
 from quantkit.eval.text import EvaluationText
-from quantkit.model.open import TOKENS_PER_BATCH
+from quantkit.model.opened import TOKENS_PER_BATCH
 from quantkit.pipeline.memory import map_large_tensors
 
 FLOOR_WINDOWS = 2

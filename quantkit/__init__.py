@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from quantkit.api.evaluation import demo, evaluate, generate, report, sweep
     from quantkit.api.planning import doctor, plan
     from quantkit.core.errors import QuantkitError
+    from quantkit.core.progress import Progress
     from quantkit.core.recipe import Recipe
     from quantkit.core.scheme import Scheme
     from quantkit.core.version import __version__
     from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
 
 _HOME = {
+    "Progress": "core.progress",
     "QuantkitError": "core.errors",
     "Recipe": "core.recipe",
     "Scheme": "core.scheme",
@@ -38,6 +40,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Progress",
     "QuantkitError",
     "Recipe",
     "Scheme",

@@ -23,6 +23,7 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PUBLIC = [
+    "Progress",
     "QuantkitError",
     "Recipe",
     "Scheme",

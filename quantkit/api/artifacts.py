@@ -41,13 +41,14 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         evaluate: whether to measure perplexity and KL against the original.
         baseline: the result of an earlier run; what got worse is among the gates that failed.
         trust_remote_code: whether code of the model's folder may run.
-        report: is told how far the work is.
+        report: called with a `Progress` after each step.
 
     Raises:
         QuantkitError: with exit code, reason and remedy; OUT is then untouched.
     """
     from quantkit.eval.compare import smoke_score
     from quantkit.pipeline.calibrate import calibrate
+    from quantkit.pipeline.folder import open_folder
     from quantkit.pipeline.start import checked, device_of, start
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
@@ -58,10 +59,11 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     wanted, session = checked(recipe), Session(device_of(device), trust_remote_code, report)
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
-    prepared = start(source.folder, wanted, session)
-    calibration = calibrate(prepared.model, prepared.plan.recipe.calibration, session)
-    order = Order(source, prepared, calibration, Path(output), max_shard_size)
-    score = smoke_score(source, calibration, session) if evaluate else None
+    original = open_folder(source, session)
+    prepared = start(original.model, wanted)
+    calibration = calibrate(original, prepared.plan.recipe.calibration)
+    order = Order(original, prepared, calibration, Path(output), max_shard_size)
+    score = smoke_score(original, calibration, report) if evaluate else None
     return produce(order, score, old, session)
 
 
@@ -98,8 +100,9 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         calibration: text to quantize and to choose with; quantkit's own by default.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         trust_remote_code: whether code of the model's folder may run.
-        report: is told how far the work is.
+        report: called with a `Progress` after each step.
     """
+    from quantkit.pipeline.folder import open_folder
     from quantkit.pipeline.start import device_of
     from quantkit.planning.serve.room import Asked
     from quantkit.runs.fit import choose as fitting
@@ -110,7 +113,8 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     asked = Asked(engine, size, gpu, context, batch, tp).checked()
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
-    wanted = fitting.want(source, Path(output), asked, schemes, calibration)
+    original = open_folder(source, session)
+    wanted = fitting.want(original, Path(output), asked, schemes, calibration)
     return fitting.fit(wanted, session)
 
 
@@ -126,8 +130,9 @@ def dry_run(
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
+    from quantkit.model.open import open_model
     from quantkit.pipeline.start import checked, device_of, start
 
     wanted, session = checked(recipe), Session(device_of(device), trust_remote_code)
     source = resolve(model, trust_remote_code=trust_remote_code)
-    return start(source.folder, wanted, session).plan
+    return start(open_model(source.folder, session), wanted).plan

@@ -66,7 +66,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         device: where speed is measured: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is
             one. Quality is computed on the CPU.
         trust_remote_code: whether code of the model's folder may run.
-        report: is told how far the work is.
+        report: called with a `Progress` after each step.
     """
     from quantkit.core.gate import parse_gate
     from quantkit.eval.text import TextChoice
@@ -117,7 +117,7 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         runner: "local", or "ray": on a Ray cluster whose machines all see model and output.
         trust_remote_code: whether code of the model's folder may run.
-        report: is told how far the work is.
+        report: called with a `Progress` after each step.
     """
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.start import device_of

@@ -85,7 +85,7 @@ def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...
 
     Args:
         time: whether to time the machine, for the plans of runs on it: about half a minute.
-        report: is told how far the timing is.
+        report: called with a `Progress` after each step of the timing.
     """
     from quantkit.pipeline.doctor import Finding
     from quantkit.pipeline.doctor import doctor as examine

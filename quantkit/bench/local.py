@@ -15,7 +15,8 @@ from quantkit.bench.timing import Cell, Effort, Run, Timings, measure_cell
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Progress
 from quantkit.core.session import Session
-from quantkit.model.open import context_length, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import context_length
 from quantkit.results.schema import LocalSpeed, Memory
 
 CELLS = (Cell(1, 512), Cell(1, 2048), Cell(4, 512))

@@ -12,7 +12,7 @@ from quantkit.bench.linear import Load, QuantizedLinear, choose_kernel
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
-from quantkit.model.open import OpenModel, load_dense
+from quantkit.model.opened import OpenModel, load_dense
 from quantkit.model.skeleton import is_linear
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from scipy.optimize import nnls
 from transformers import LlamaConfig, LlamaModel
 
 from quantkit.bench.memory import resident_bytes
+from quantkit.checkpoint.source import Source
 from quantkit.core import registry
 from quantkit.core.errors import ResourceError
 from quantkit.core.method import Method
@@ -15,8 +16,8 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
 from quantkit.model.embedded_model import FOLDER
-from quantkit.model.open import open_model
 from quantkit.pipeline.calibrate import calibrate
+from quantkit.pipeline.folder import open_folder
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import prepare
 from quantkit.planning.run.timing import Pace, Solving, machine_key
@@ -45,8 +46,9 @@ def measure_pace(report: Report = silent) -> Pace:
     Raises:
         ResourceError: the system does not tell how much memory a process holds.
     """
-    small = prepare(open_model(FOLDER), build_recipe("rtn"))  # then all that a run imports is there
-    calibrate(small.model, CalibrationSpec(samples=4, sequence_length=64))
+    small = open_folder(Source(FOLDER))
+    prepare(small.model, build_recipe("rtn"))  # then all that a run imports is there
+    calibrate(small, CalibrationSpec(samples=4, sequence_length=64))
     run_kernels()
     give_back()
     base = resident_bytes()

@@ -23,7 +23,8 @@ from quantkit.bench.statistics import latency_figures, rate_interval
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Progress
 from quantkit.core.session import Session
-from quantkit.model.open import context_length, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import context_length
 from quantkit.results.schema import EngineSpeed
 
 PYTHON = "QUANTKIT_ENGINE_PYTHON_VLLM"

@@ -75,27 +75,21 @@ def embed(
     return entered, [by_shape[hidden.shape] for hidden in entered]
 
 
-def leave(
-    skeleton: Skeleton, load: Load, hidden: torch.Tensor, *, head: nn.Module | None = None
-) -> torch.Tensor:
-    """What follows the last block: the head's input, or the logits if a loaded `head` is given."""
-    taken: list[torch.Tensor] = []
+def leave(skeleton: Skeleton, load: Load, hidden: torch.Tensor) -> torch.Tensor:
+    """The logits (sequences, length, vocabulary) of a last block's output (.., length, width)."""
 
-    def stop(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+    def check(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
         if arguments[0].shape[:-1] != hidden.shape[:-1]:
             raise _Lost
-        taken.append(arguments[0])
-        if head is None:
-            raise _Stop
 
-    handle = skeleton.model.get_submodule(skeleton.head).register_forward_pre_hook(stop)
+    handle = skeleton.model.get_submodule(skeleton.head).register_forward_pre_hook(check)
     try:
         with _loaded_on_call(skeleton, load):
             inputs = {"inputs_embeds": torch.zeros_like(hidden)}
-            out = _forward(skeleton, inputs, lambda *_: hidden)
+            logits: torch.Tensor = _forward(skeleton, inputs, lambda *_: hidden).logits
     finally:
         handle.remove()
-    return taken[0] if head is None else out.logits
+    return logits
 
 
 def _forward(skeleton: Skeleton, inputs: dict[str, torch.Tensor], stand_in: StandIn) -> Any:

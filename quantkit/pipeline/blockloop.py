@@ -16,7 +16,7 @@ from torch import nn
 
 from quantkit.core.errors import IntegrityError, QuantkitError
 from quantkit.core.progress import Progress, Report, silent
-from quantkit.model.open import OpenModel, drop
+from quantkit.model.opened import OpenModel, drop
 from quantkit.model.structure import Structure
 from quantkit.model.walk import BlockInputs
 from quantkit.pipeline.groups import BlockState, InputChange, Job, solve_group

@@ -1,7 +1,6 @@
 """Quantize a prepared model into a folder, and prove that the files say what was meant."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
@@ -10,7 +9,8 @@ from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
 from quantkit.core.progress import Progress, Report
 from quantkit.core.session import Session
-from quantkit.model.open import OpenModel, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.built import Built, ModuleRecord
 from quantkit.pipeline.groups import Job
@@ -51,9 +51,10 @@ def build(
             writer.add(name, model.checkpoint.tensor(name))
     writer.finish_weights()
     model.checkpoint.check_unchanged()
-    verify_weights(model, writer.folder, records, session.report)
+    artifact = open_model(writer.folder, session.on("cpu"), skeleton=model.skeleton)
+    verify_weights(artifact, records, session.report)
     size = sum(shard.nbytes for shard in writer.shards)
-    return Built(tuple(records), ledger, side_files, size)
+    return Built(tuple(records), ledger, side_files, size, artifact)
 
 
 def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:
@@ -65,15 +66,12 @@ def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator
             yield name, "rescaled" if name in changed else "copied"
 
 
-def verify_weights(
-    model: OpenModel, folder: Path, records: list[ModuleRecord], report: Report
-) -> None:
-    """Decode every quantized linear of the written folder and compare it, bit for bit.
+def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Report) -> None:
+    """Decode every quantized linear of the written artifact and compare it, bit for bit.
 
     Raises:
         IntegrityError: one differs from the weight that the run went on with.
     """
-    artifact = open_model(folder, skeleton=model.skeleton)
     for done, record in enumerate(records, 1):
         if weight_hash(artifact.qtensor(record.name)) != record.weight_sha256:
             raise IntegrityError(

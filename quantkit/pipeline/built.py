@@ -1,6 +1,12 @@
 """What became of a model: of each linear, tensor and file."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quantkit.model.opened import OpenModel
 
 
 @dataclass(frozen=True)
@@ -18,10 +24,11 @@ class ModuleRecord:
 class Built:
     """Records of the quantized linears, and what became of each tensor and file of the source.
 
-    `bytes` is the size of all weight files of the artifact.
+    `bytes` is the size of all weight files of the artifact, which `artifact` reads.
     """
 
     modules: tuple[ModuleRecord, ...]
     ledger: dict[str, str]
     side_files: dict[str, str]
     bytes: int
+    artifact: OpenModel

@@ -4,15 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantkit.calibration.text import read_documents
-from quantkit.calibration.tokens import Calibration, load_tokenizer, tokenize
+from quantkit.calibration.tokens import Calibration, tokenize
 from quantkit.core.recipe import CalibrationSpec, Recipe
-from quantkit.core.session import Session
-from quantkit.model.open import OpenModel, context_length
+from quantkit.model.opened import context_length
+from quantkit.pipeline.folder import ModelFolder
 
 
-def calibrate(
-    model: OpenModel, wanted: CalibrationSpec, session: Session = Session()
-) -> Calibration | None:
+def calibrate(folder: ModelFolder, wanted: CalibrationSpec) -> Calibration | None:
     """The recipe's calibration text as the model's tokens; None where it wants no samples.
 
     Windows are no longer than the model's context.
@@ -22,8 +20,8 @@ def calibrate(
     """
     if wanted.samples == 0:
         return None
-    tokenizer = load_tokenizer(model.checkpoint.folder, session)
-    length = min(wanted.sequence_length, context_length(model))
+    tokenizer = folder.tokenizer
+    length = min(wanted.sequence_length, context_length(folder.model))
     documents = read_documents(wanted.text)
     found = tokenize(documents, tokenizer, wanted.samples, length, wanted.text)
     return replace(found, ledger=replace(found.ledger, source=text_label(wanted.text)))

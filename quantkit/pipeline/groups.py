@@ -10,7 +10,7 @@ from torch import nn
 from quantkit.core.method import Method, Solved
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
-from quantkit.model.open import OpenModel
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_transposed
 from quantkit.model.structure import BlockStructure, LinearGroup, ScalePair
 from quantkit.stats.inputs import InputStats

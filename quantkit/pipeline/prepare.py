@@ -12,7 +12,7 @@ from quantkit.core.method import Method
 from quantkit.core.plan import Fate, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of
-from quantkit.model.open import OpenModel
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
 from quantkit.recipes.options import checked_options

@@ -19,9 +19,9 @@ from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
-from quantkit.model.open import TOKENS_PER_BATCH, OpenModel, drop
+from quantkit.model.opened import TOKENS_PER_BATCH, OpenModel, drop
 from quantkit.model.structure import LinearGroup
-from quantkit.model.walk import BlockInputs, release
+from quantkit.model.walk import BlockInputs
 from quantkit.pipeline.choices import Choice
 from quantkit.pipeline.groups import matrix, place
 from quantkit.pipeline.memory import give_back
@@ -220,7 +220,6 @@ def _divergences(
                 log_q = torch.log_softmax(head(own), dim=-1)
                 totals[k] += float(token_kl(log_p, log_q).double().sum())
             report(Progress("divergence", done, len(parts)))
-    release(model.skeleton.model.get_submodule(model.skeleton.head))
     return [total / len(rows) for total in totals]
 
 

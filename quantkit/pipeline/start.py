@@ -1,14 +1,12 @@
-"""From a model folder and a recipe to a plan that can run, with what its family adds."""
+"""From an open model and a recipe to a plan that can run, with what its family adds."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from quantkit.core.errors import InputError
 from quantkit.core.recipe import Recipe
-from quantkit.core.session import Session
-from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 from quantkit.pipeline.prepare import Prepared, parts_of, prepare
 from quantkit.recipes.loader import build_recipe, load_family
 
@@ -24,13 +22,12 @@ def checked(recipe: Recipe | None) -> Recipe:
     return wanted
 
 
-def start(folder: Path, recipe: Recipe, session: Session = Session()) -> Prepared:
+def start(model: OpenModel, recipe: Recipe) -> Prepared:
     """The plan for the recipe, after the exceptions and beside the remarks of the model's family.
 
     Raises:
         InputError, RefusedError: as `prepare`.
     """
-    model = open_model(folder, session)
     family = load_family(model.config.model_type)
     if family is None:
         return prepare(model, recipe)

@@ -9,7 +9,7 @@ from quantkit.checkpoint.shards import TensorSpec, artifact_specs, stem
 from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
 from quantkit.grid.qtensor import QTensor
-from quantkit.model.open import OpenModel
+from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import linear_facts
 from quantkit.pipeline.groups import BlockState
 

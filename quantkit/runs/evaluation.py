@@ -17,7 +17,7 @@ from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.subject import read_manifest
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
-from quantkit.model.open import open_model
+from quantkit.pipeline.folder import ModelFolder, open_folder
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import engine_verdicts, judge, recipe_gates, require_decidable
 from quantkit.results.schema import EvalResult
@@ -50,9 +50,12 @@ def measure(
     require_decidable(wanted.gates, baseline=old, reference=given)
     manifest = read_manifest(artifact.folder)
     gates, undecided = recipe_gates(manifest)
-    extras = _extras(artifact, reference, wanted, session)
-    screen = screen_by_manifest(artifact.folder, session, allow=wanted.allow_overlap)
-    found = compare(artifact, reference, wanted.choice, session, keep=wanted.keep, screen=screen)
+    own, other = open_folder(artifact, session), _opened(reference, session)
+    extras = _extras(own, other, wanted, session)
+    screen = screen_by_manifest(own, allow=wanted.allow_overlap)
+    found = compare(
+        own, other, wanted.choice, keep=wanted.keep, screen=screen, report=session.report
+    )
     extras |= {
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "engines": engine_verdicts(manifest.get("engines")),
@@ -69,38 +72,50 @@ def measure(
     return found.model_copy(update={"gates": list(outcomes)})
 
 
+def _opened(reference: Source | None, session: Session) -> ModelFolder | Path | None:
+    """The reference as a model, or the path of a stored one."""
+    if reference is None:
+        return None
+    stored = is_store(reference.folder)
+    return reference.folder if stored else open_folder(reference, session)
+
+
 def _extras(
-    artifact: Source, reference: Source | None, wanted: Measurement, session: Session
+    artifact: ModelFolder,
+    reference: ModelFolder | Path | None,
+    wanted: Measurement,
+    session: Session,
 ) -> dict[str, Any]:
     """What does not come from the windows; first, so that an unknown task is told at once."""
     extras: dict[str, Any] = {}
+    folder = artifact.source.folder
     if wanted.tasks or wanted.triage or wanted.speed or wanted.engine:
-        # they take long: a text that is not there is told before
-        text_of(artifact, open_model(artifact.folder, session), wanted.choice, session)
+        text_of(artifact, wanted.choice)  # they take long: a text that is missing is refused before
     if wanted.tasks:
-        original = _model(reference, "tasks compare the answers of two models").folder
-        extras["tasks"] = run_tasks(artifact.folder, original, wanted.tasks, session)
+        original = _model(reference, "tasks compare the answers of two models").source
+        extras["tasks"] = run_tasks(folder, original.folder, wanted.tasks, session)
     if wanted.triage:
         original_model = _model(reference, "triage exchanges parts of two models")
-        extras["triage"] = triaged(artifact, original_model, wanted.choice, session)
+        extras["triage"] = triaged(artifact, original_model, wanted.choice, session.report)
     if wanted.speed or wanted.engine:
-        stored = reference is not None and is_store(reference.folder)
         timed = measure_speed(
-            artifact.folder,
-            reference.folder if reference and not stored else None,
+            folder,
+            reference.source.folder if isinstance(reference, ModelFolder) else None,
             session,
             local=wanted.speed,
             engine=wanted.engine is not None,
         )
-        without = "no speed ratio: `{}` is no model that could be run"
-        notes = (without.format(reference.folder.name),) if reference and stored else ()
-        extras |= {"speed": timed.speed, "notes": (*notes, *timed.notes)}
+        notes = timed.notes
+        if isinstance(reference, Path):
+            without = f"no speed ratio: `{reference.name}` is no model that could be run"
+            notes = (without, *notes)
+        extras |= {"speed": timed.speed, "notes": notes}
         if timed.memory.parts_bytes:
             extras["memory"] = timed.memory
     return extras
 
 
-def _model(reference: Source | None, what: str) -> Source:
-    if reference is None or is_store(reference.folder):
+def _model(reference: ModelFolder | Path | None, what: str) -> ModelFolder:
+    if not isinstance(reference, ModelFolder):
         raise InputError(what, why="a saved reference holds none", hint="--reference MODEL")
     return reference

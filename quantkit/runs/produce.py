@@ -17,6 +17,7 @@ from quantkit.eval.report.load import study_of_manifest
 from quantkit.eval.report.page import render
 from quantkit.pipeline.build import build
 from quantkit.pipeline.calibrate import shareable
+from quantkit.pipeline.folder import ModelFolder
 from quantkit.pipeline.manifest import manifest_of
 from quantkit.pipeline.measure import Cost, stopwatch
 from quantkit.pipeline.memory import map_large_tensors
@@ -31,7 +32,7 @@ from quantkit.runs.forecast import forecast, require_memory
 
 PAGE = "report.html"
 
-Score = Callable[[Source], EvalResult]
+Score = Callable[[ModelFolder], EvalResult]
 """Measures the artifact in a folder that has its manifest, but not yet its name."""
 
 
@@ -76,7 +77,7 @@ class QuantizeResult:
 class Order:
     """What to make, of what, and where."""
 
-    source: Source
+    original: ModelFolder
     prepared: Prepared
     calibration: Calibration | None
     output: Path
@@ -108,13 +109,9 @@ class Draft:
 
     order: Order
     writer: ArtifactWriter
+    artifact: ModelFolder
     manifest: Manifest
     watch: Callable[[], Cost]
-
-    @property
-    def source(self) -> Source:
-        """The folder, to be measured."""
-        return Source(self.writer.folder)
 
 
 @contextmanager
@@ -134,10 +131,11 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
         built = build(prepared, writer, ids, session)
         document = document_of(shareable(prepared.plan.recipe))
-        manifest = manifest_of(order.source, prepared, document, order.calibration, built)
+        manifest = manifest_of(order.original.source, prepared, document, order.calibration, built)
         manifest = replace(manifest, planned=coming.to_dict(), measured=asdict(watch()))
         writer.write_json(FILE_NAME, manifest.to_dict())
-        yield Draft(order, writer, manifest, watch)
+        artifact = order.original.artifact(writer.folder, built.artifact)
+        yield Draft(order, writer, artifact, manifest, watch)
 
 
 def finish(
@@ -150,7 +148,7 @@ def finish(
     order, writer, manifest = draft.order, draft.writer, draft.manifest
     found, interrupted = None, None
     try:
-        found = score(draft.source) if score else None
+        found = score(draft.artifact) if score else None
     except Exception as error:  # noqa: BLE001 - whatever it is, hours of work are not lost to it
         why = getattr(error, "what", None) or f"{type(error).__name__}: {error}"
         why = why.splitlines()[0].replace(str(writer.folder), order.output.name)
@@ -159,7 +157,7 @@ def finish(
         manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
     judged = _judged(order, manifest, found, baseline)
     writer.output = output or order.output
-    _publish(writer, manifest, judged if found else None, order.source)
+    _publish(writer, manifest, judged if found else None, order.original.source)
     if interrupted is not None:
         raise interrupted
     return QuantizeResult(

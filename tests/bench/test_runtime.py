@@ -10,7 +10,8 @@ from quantkit.bench.linear import Load, QuantizedLinear
 from quantkit.bench.runtime import load_runtime
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Progress
-from quantkit.model.open import load_dense, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import load_dense
 
 BRIEF = Load(prefill_rows=8, decode_steps=1)
 IDS = torch.arange(48).view(2, 24) * 5 % 256

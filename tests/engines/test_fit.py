@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 
 from quantkit import fit
 from quantkit.core.recipe import CalibrationSpec
-from quantkit.model.open import load_dense, open_model
+from quantkit.model.open import open_model
+from quantkit.model.opened import load_dense
 from tests.engines.conftest import TOKENS, interpreter
 
 BOUNDS = {"transformers": 1e-6, "vllm": 2e-2}

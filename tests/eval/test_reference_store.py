@@ -22,6 +22,7 @@ from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.windows import read_text
 from quantkit.model.open import open_model
+from quantkit.pipeline.folder import open_folder
 from quantkit.results.schema import EvalResult
 
 LENGTH, WINDOWS = 64, 6
@@ -128,9 +129,9 @@ def test_a_sweep_pays_once(
 ) -> None:
     source = Source(tiny_checkpoint())
     cache = tmp_path / "reference"
-    first = stored_reference(source, open_model(source.folder), text, cache)
+    first = stored_reference(open_folder(source), text, cache)
     monkeypatch.setattr("quantkit.eval.compare.read_reference", None)  # would be called in vain
-    again = stored_reference(source, open_model(source.folder), text, cache)
+    again = stored_reference(open_folder(source), text, cache)
     assert again.subject == first.subject
     assert again.subject.name == source.folder.name
     (kept,) = cache.iterdir()

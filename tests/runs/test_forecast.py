@@ -14,6 +14,7 @@ from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import RefusedError, ResourceError
 from quantkit.model.embedded_model import FOLDER
+from quantkit.model.open import open_model
 from quantkit.pipeline.start import start
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.headers import inventory_from_headers
@@ -39,7 +40,7 @@ def test_headers_alone_plan_what_the_trace_plans(
     folder = tiny_checkpoint(family, dtype="bfloat16")
     recipe = build_recipe(method="gptq", bits=8, group_size="channel", samples=4)
     try:
-        prepared = start(folder, recipe)
+        prepared = start(open_model(folder), recipe)
     except RefusedError:
         pytest.skip("quantkit cannot quantize this family")
     traced = plan_prepared(prepared, (4, 64), DEFAULT_SHARD_SIZE)
@@ -82,7 +83,7 @@ def test_real_runs_take_what_was_planned(
 def test_a_run_that_cannot_fit_is_refused_before_it_begins(
     tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = start(tiny_checkpoint("llama"), build_recipe(samples=4))
+    prepared = start(open_model(tiny_checkpoint("llama")), build_recipe(samples=4))
     found = forecast(prepared, None, DEFAULT_SHARD_SIZE)
     free = available_bytes()
     assert free is not None

@@ -10,10 +10,9 @@ from typing import Literal
 import torch
 
 from quantkit.calibration.chat import Tokenizer
-from quantkit.calibration.tokens import Calibration, load_tokenizer
+from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.sizes import parse_size
-from quantkit.checkpoint.source import Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
@@ -26,8 +25,9 @@ from quantkit.eval.compare import smoke_score
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.windows import text_of_windows
-from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 from quantkit.pipeline.calibrate import calibrate
+from quantkit.pipeline.folder import ModelFolder
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
 from quantkit.pipeline.write import sources
@@ -68,7 +68,7 @@ class Wanted:
     `budget` is for the weight files, or for the weights of a rank where `room` says of which.
     """
 
-    source: Source
+    original: ModelFolder
     output: Path
     budget: int
     engine: str
@@ -87,7 +87,7 @@ class _Candidate:
 
 
 def want(
-    source: Source,
+    original: ModelFolder,
     output: Path,
     asked: Asked,
     schemes: tuple[Scheme, ...],
@@ -98,9 +98,9 @@ def want(
     Raises:
         InputError, RefusedError: as `Asked.room`.
     """
-    room = asked.room(source.folder)
+    room = asked.room(original.source.folder)
     return Wanted(
-        source=source,
+        original=original,
         output=output,
         budget=room.bytes if room else parse_size(asked.size or 0),
         engine=asked.engine,
@@ -126,13 +126,14 @@ def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[
     return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
 
 
-def pose(wanted: Wanted, session: Session = Session()) -> Problem:
+def pose(wanted: Wanted) -> Problem:
     """Every choice there is, in bytes.
 
     Raises:
         RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
     """
-    prepared = start_with(wanted.source, wanted.engine, wanted.schemes, wanted.calibration, session)
+    model = wanted.original.model
+    prepared = start_with(model, wanted.engine, wanted.schemes, wanted.calibration)
     sizes: Sizes = FileSizes(prepared)
     checks: list[Check] = []
     if wanted.room is not None:
@@ -162,7 +163,7 @@ def measure(
     Raises:
         RefusedError: there is no text to measure with.
     """
-    calibration = calibrate(problem.prepared.model, wanted.calibration, session)
+    calibration = calibrate(wanted.original, wanted.calibration)
     if calibration is None:
         raise RefusedError("bits are chosen by measurement", hint="--samples 128")
     tell_effort(problem, calibration, session.report)
@@ -175,7 +176,7 @@ def fit(wanted: Wanted, session: Session = Session()) -> QuantizeResult:
     Raises:
         InputError, RefusedError: before any work, as `pose` and `measure`.
     """
-    problem, calibration = measure(wanted, pose(wanted, session), session)
+    problem, calibration = measure(wanted, pose(wanted), session)
     return settle(wanted, problem, calibration, session)
 
 
@@ -195,7 +196,7 @@ def settle(
             drafts[candidate.kind] = stack.enter_context(draft)
         found = _measured(wanted, calibration, drafts, session)
         record = _record(wanted, problem, candidates, found, gap)
-        final = smoke_score(wanted.source, calibration, session)
+        final = smoke_score(wanted.original, calibration, session.report)
         return finish(
             drafts[record.shipped],
             lambda written: final(written).model_copy(update={"fit": record}),
@@ -204,11 +205,7 @@ def settle(
 
 
 def start_with(
-    source: Source,
-    engine: str,
-    schemes: Sequence[Scheme],
-    calibration: CalibrationSpec,
-    session: Session = Session(),
+    model: OpenModel, engine: str, schemes: Sequence[Scheme], calibration: CalibrationSpec
 ) -> Prepared:
     """The model with all its linears in the first format and scheme that the engine loads.
 
@@ -227,7 +224,7 @@ def start_with(
             engines=(engine,),
         )
         try:
-            return start(source.folder, recipe, session)
+            return start(model, recipe)
         except RefusedError as error:
             refused = refused or error
     assert refused is not None
@@ -266,7 +263,7 @@ def _order(
 ) -> Order:
     """A build in a folder of its own beside the output."""
     return Order(
-        wanted.source,
+        wanted.original,
         problem.prepared_for(candidate.chosen, "fit"),
         calibration,
         wanted.output.with_name(f"{wanted.output.name}.{candidate.kind}"),
@@ -278,15 +275,13 @@ def _measured(
     wanted: Wanted, calibration: Calibration, drafts: Mapping[Kind, Draft], session: Session
 ) -> dict[Kind, EvalResult]:
     """Every draft against the original on calibration text: the judge of the result is another."""
-    folder, session = wanted.source.folder, session.on("cpu")
-    text = choice_text(calibration, load_tokenizer(folder, session))
-    original = open_model(folder, session)
+    text = choice_text(calibration, wanted.original.tokenizer)
+    original = wanted.original.model.on("cpu")
     reference = read_reference(original, text, report=session.under("compare").report)
     found: dict[Kind, EvalResult] = {}
     for kind, draft in drafts.items():
-        model = open_model(draft.source.folder, session)
         report = session.under(f"{kind}: compare").report
-        found[kind] = evaluate_models(model, text, reference, report=report)
+        found[kind] = evaluate_models(draft.artifact.model, text, reference, report=report)
     return found
 
 

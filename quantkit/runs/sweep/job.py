@@ -12,6 +12,7 @@ from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
+from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.session import Session
 from quantkit.eval.compare import stored_reference, text_of
@@ -20,8 +21,8 @@ from quantkit.eval.scoring import Reference
 from quantkit.eval.session import evaluate_models
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice
-from quantkit.model.open import OpenModel, open_model
 from quantkit.pipeline.calibrate import calibrate, shareable
+from quantkit.pipeline.folder import ModelFolder, open_folder
 from quantkit.pipeline.start import device_of, start
 from quantkit.recipes.schema import document_of
 from quantkit.results.file import read_result
@@ -54,22 +55,22 @@ def begin(
     """
     _SHARED.clear()  # files may have changed since the last sweep of this process
     _CALIBRATIONS.clear()
-    session = session.on("cpu")
-    model = open_model(inputs.source.folder, session)
-    text = _text(inputs, model, session)
+    original = open_folder(inputs.source, session.on("cpu"))
+    text = _text(inputs, original)
     workload = {key: text.protocol[key] for key in ("name", "text", "tokens_sha256")}
-    require_same(inputs.folder, content_hash(model.checkpoint), workload)
-    text, reference = _shared(inputs, session)
+    require_same(inputs.folder, content_hash(original.model.checkpoint), workload)
+    text, reference = _shared(inputs, original, session.report)
     path = inputs.folder / RUNS / ORIGINAL / EVAL_FILE
     if not _is_of(path, text, reference):
         path.parent.mkdir(exist_ok=True)
-        found = evaluate_models(model, text, artifact=reference.subject, report=session.report)
+        subject, report = reference.subject, session.report
+        found = evaluate_models(original.model, text, artifact=subject, report=report)
         write_json(path, found.to_dict())
     sealed = []
     for job in jobs:
-        made = _calibration(inputs, model, job.recipe.calibration, session)
+        made = _calibration(inputs, original, job.recipe.calibration)
         sealed.append(replace(job, calibration_sha256=made.ledger.sha256 if made else None))
-    original = SweepRun(
+    unchanged = SweepRun(
         key=ORIGINAL,
         label=ORIGINAL,
         family="ref",
@@ -83,7 +84,7 @@ def begin(
         created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
         model=reference.subject,
         workload=workload,
-        runs=[original, *(job.entry(status="pending") for job in sealed)],
+        runs=[unchanged, *(job.entry(status="pending") for job in sealed)],
     )
     return fresh, tuple(sealed)
 
@@ -104,14 +105,21 @@ def run_job(inputs: SweepInputs, session: Session, job: Job, artifact: Path) -> 
         QuantkitError: the recipe cannot be run, or its artifact cannot be evaluated.
     """
     session = session.on(device_of(session.device)).under(job.label)
-    prepared = start(inputs.source.folder, job.recipe, session)
+    original = open_folder(inputs.source, session)
+    prepared = start(original.model, job.recipe)
     if _made(artifact, prepared.plan.recipe, job):
         return _named(read_result(artifact / EVAL_FILE, EvalResult), job)
     if artifact.exists():
         shutil.rmtree(artifact)
-    calibration = _calibration(inputs, prepared.model, prepared.plan.recipe.calibration, session)
-    order = Order(inputs.source, prepared, calibration, artifact, DEFAULT_SHARD_SIZE)
-    result = produce(order, lambda written: _score(inputs, written, session), session=session)
+    calibration = _calibration(inputs, original, prepared.plan.recipe.calibration)
+    order = Order(original, prepared, calibration, artifact, DEFAULT_SHARD_SIZE)
+
+    def score(written: ModelFolder) -> EvalResult:
+        text, reference = _shared(inputs, original)
+        subject = describe(written.source, written.model.checkpoint)
+        return evaluate_models(written.model, text, reference, subject, session.report)
+
+    result = produce(order, score, session=session)
     if result.evaluation is None:
         raise QuantkitError(result.remarks[-1])
     return _named(result.evaluation, job)
@@ -133,43 +141,35 @@ def _made(artifact: Path, recipe: Recipe, job: Job) -> bool:
     return bool(same and calibrated == job.calibration_sha256)
 
 
-def _score(inputs: SweepInputs, written: Source, session: Session) -> EvalResult:
-    session = session.on("cpu")
-    text, reference = _shared(inputs, session)
-    model = open_model(written.folder, session)
-    subject = describe(written, model.checkpoint)
-    return evaluate_models(model, text, reference, subject, session.report)
-
-
 _SHARED: dict[SweepInputs, tuple[EvaluationText, Reference]] = {}
 _CALIBRATIONS: dict[tuple[SweepInputs, CalibrationSpec], Calibration | None] = {}
 
 
-def _shared(inputs: SweepInputs, session: Session) -> tuple[EvaluationText, Reference]:
+def _shared(
+    inputs: SweepInputs, original: ModelFolder, report: Report = silent
+) -> tuple[EvaluationText, Reference]:
     """Text and reference of all runs, the latter from the sweep's own store."""
     if inputs not in _SHARED:
-        model = open_model(inputs.source.folder, session)
-        text, cache = _text(inputs, model, session), inputs.folder / REFERENCES
-        reference = stored_reference(inputs.source, model, text, cache, report=session.report)
+        text, cache = _text(inputs, original), inputs.folder / REFERENCES
+        reference = stored_reference(original, text, cache, report=report)
         _SHARED[inputs] = text, reference
     return _SHARED[inputs]
 
 
-def _text(inputs: SweepInputs, model: OpenModel, session: Session) -> EvaluationText:
+def _text(inputs: SweepInputs, original: ModelFolder) -> EvaluationText:
     """The text less what any of the recipes is calibrated on."""
-    text = text_of(inputs.source, model, inputs.choice, session)
+    text = text_of(original, inputs.choice)
     for spec in inputs.calibrations:
-        made = _calibration(inputs, model, spec, session)
-        tokens = made.input_ids if made else None
-        text = screen_by_tokens(tokens, inputs.source.folder, session)(text)
+        made = _calibration(inputs, original, spec)
+        text = screen_by_tokens(made.input_ids if made else None, original)(text)
     return text
 
 
 def _calibration(
-    inputs: SweepInputs, model: OpenModel, spec: CalibrationSpec, session: Session
+    inputs: SweepInputs, original: ModelFolder, spec: CalibrationSpec
 ) -> Calibration | None:
     """Calibration tokens, made once for all recipes that ask for the same."""
     key = (inputs, spec)
     if key not in _CALIBRATIONS:
-        _CALIBRATIONS[key] = calibrate(model, spec, session)
+        _CALIBRATIONS[key] = calibrate(original, spec)
     return _CALIBRATIONS[key]

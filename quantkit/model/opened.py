@@ -1,0 +1,245 @@
+"""An open model, plain or quantized: its tensors one at a time, its blocks one after the other."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from quantkit.checkpoint.reader import Checkpoint
+from quantkit.core.errors import InputError
+from quantkit.core.format import Format
+from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.scheme import Scheme
+from quantkit.grid.activation import int8_per_token
+from quantkit.grid.qtensor import QTensor
+from quantkit.model.head import head_of
+from quantkit.model.skeleton import (
+    Skeleton,
+    is_linear,
+    is_transposed,
+    linear_facts,
+    persistent_buffers,
+    source_name,
+)
+from quantkit.model.walk import BlockInputs, embed, release
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+TOKENS_PER_BATCH = 2048
+"""Tokens that go through a block at once; fixed, so that results do not depend on a setting."""
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A skeleton and the checkpoint that its weights come from, one tensor at a time.
+
+    `source_dtype` is the model's own, `dtype` that of the computation: the same, but fp32 for fp16
+    models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
+    """
+
+    skeleton: Skeleton
+    checkpoint: Checkpoint
+    format: Format | None
+    source_dtype: torch.dtype
+    dtype: torch.dtype
+    device: torch.device
+
+    def on(self, device: str) -> "OpenModel":
+        """The same model and files, computed on another device."""
+        there = torch.device(device)
+        return replace(self, device=there, dtype=computed_in(self.source_dtype, there))
+
+    @property
+    def dtype_name(self) -> str:
+        """The model's own dtype as config files write it: "bfloat16", "float16", "float32"."""
+        return str(self.source_dtype).removeprefix("torch.")
+
+    @property
+    def config(self) -> Any:
+        """The transformers config."""
+        return self.skeleton.model.config
+
+    def source_name(self, name: str) -> str | None:
+        """The checkpoint's name of parameter `name`; None where it has none."""
+        return source_name(self.skeleton.model, name, self.checkpoint.names)
+
+    def scheme(self, linear: str) -> Scheme | None:
+        """The scheme of module `linear`; None where it is dense."""
+        if self.format is None:
+            return None
+        return self.format.parse(self.checkpoint.config["quantization_config"], linear)
+
+    def qtensor(self, linear: str) -> QTensor:
+        """The decoded codes and scales of a quantized linear.
+
+        Raises:
+            InputError: a tensor that the format needs is not in the checkpoint.
+        """
+        scheme = self.scheme(linear)
+        assert self.format is not None
+        assert scheme is not None
+        facts = linear_facts(linear, self.skeleton.model.get_submodule(linear))
+        tensors = {}
+        for suffix in self.format.layout(scheme, facts, self.dtype_name):
+            name = self.source_name(f"{linear}.{suffix}")
+            if name is None:
+                raise InputError(
+                    f"`{linear}.{suffix}` is not in `{self.checkpoint.folder}`",
+                    why=f"format {self.format.name} needs it",
+                    hint="quantize again, or list the module as not converted",
+                )
+            tensors[suffix] = self.checkpoint.tensor(name)
+        return self.format.decode(tensors, scheme, facts)
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:
+        """Every tensor that is loaded, and its shape; None where the format's decode knows it."""
+        for path, module in self.skeleton.model.named_modules():
+            parameters = module.named_parameters(recurse=False)
+            for key, tensor in (*parameters, *persistent_buffers(module)):
+                scheme = self.scheme(path) if key == "weight" and is_linear(module) else None
+                if scheme is None or self.format is None:
+                    yield f"{path}.{key}" if path else key, tuple(tensor.shape)
+                    continue
+                facts = linear_facts(path, module)
+                for suffix in self.format.layout(scheme, facts, self.dtype_name):
+                    yield f"{path}.{suffix}", None
+
+    def parameter(self, name: str) -> torch.Tensor:
+        """Parameter `name` as the model computes with it: decoded, in `dtype`, on `device`.
+
+        Raises:
+            InputError: the checkpoint does not hold it.
+        """
+        linear, _, key = name.rpartition(".")
+        module = self.skeleton.model.get_submodule(linear)
+        if key == "weight" and is_linear(module) and self.scheme(linear) is not None:
+            weight = self.qtensor(linear).dequantize(self.dtype)
+            return (weight.T.contiguous() if is_transposed(module) else weight).to(self.device)
+        return self.checkpoint.tensor(self._stored(name)).to(self.device, self.dtype)
+
+    def _stored(self, name: str) -> str:
+        """The checkpoint's name of tensor `name`."""
+        source = self.source_name(name)
+        if source is None:
+            raise InputError(
+                f"`{name}` is not in `{self.checkpoint.folder}`",
+                hint="a folder whose safetensors files hold the whole model",
+            )
+        return source
+
+    def load(self, name: str, module: nn.Module) -> None:
+        """Give `module` (not its children) its real parameters and buffers."""
+        for key, _ in list(module.named_parameters(recurse=False)):
+            tensor = self.parameter(f"{name}.{key}")
+            setattr(module, key, nn.Parameter(tensor, requires_grad=False))
+        for key, meta in persistent_buffers(module):
+            setattr(module, key, self._buffer(f"{name}.{key}", meta.dtype))
+
+    def _buffer(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+        """Buffer `name` in the dtype that it was made in; the model's gives way to `self.dtype`."""
+        kept = self.dtype if dtype is self.source_dtype else dtype
+        return self.checkpoint.tensor(self._stored(name)).to(self.device, kept)
+
+    def load_block(self, index: int) -> nn.Module:
+        """Block `index` with its weights in memory; `release` lets go of them."""
+        block = self.skeleton.blocks[index]
+        for name, module in block.named_modules():
+            self.load(".".join(filter(None, (self.skeleton.block_name(index), name))), module)
+        for name, linear in block.named_modules():
+            if is_linear(linear):
+                scheme = self.scheme(f"{self.skeleton.block_name(index)}.{name}")
+                if scheme is not None and scheme.activation == "int8-token":
+                    linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
+        return block
+
+    def enter(self, *input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+        """Batches of hidden states before the first block, and how each block is called on them."""
+        for windows in input_ids:
+            check_ids(self, windows)
+        batches = [
+            {"input_ids": ids}
+            for windows in input_ids
+            for ids in torch.split(
+                windows.to(self.device), max(1, TOKENS_PER_BATCH // windows.shape[1])
+            )
+        ]
+        return embed(self.skeleton, self.load, batches)
+
+    def walk(
+        self, *input_ids: torch.Tensor, report: Report = silent
+    ) -> Iterator[list[torch.Tensor]]:
+        """After each block in turn, the batches of its output; one block's weights in memory.
+
+        Each of `input_ids` (windows, length) is batched by itself. It is the list that goes on to
+        the next block: what is put into it is computed with.
+        """
+        batches, calls = self.enter(*input_ids)
+        count = len(self.skeleton.blocks)
+        for index in range(count):
+            block = self.load_block(index)
+            with torch.no_grad():
+                for i, hidden in enumerate(batches):
+                    batches[i] = calls[i][index].run(block, hidden)
+            drop(block)
+            report(Progress("forward", index + 1, count, self.skeleton.block_name(index)))
+            yield batches
+
+    def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
+        """The last block's output (windows, length, width), each block's weights read once."""
+        batches: list[torch.Tensor] = []
+        for batches in self.walk(input_ids, report=report):  # noqa: B007 - the last are wanted
+            pass
+        return torch.cat(batches)
+
+    def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary)."""
+        return head_of(self.skeleton, self.load, self.dtype)
+
+
+def computed_in(source: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype that a model stored in `source` is computed in: a CPU has no fast fp16."""
+    return torch.float32 if source is torch.float16 and device.type == "cpu" else source
+
+
+def check_ids(model: OpenModel, input_ids: torch.Tensor) -> None:
+    """Nothing, when the model has an embedding for every token.
+
+    Raises:
+        InputError: tokens were added to the tokenizer and not to the model.
+    """
+    known = model.skeleton.model.get_input_embeddings().weight.shape[0]
+    highest = int(input_ids.max())
+    if highest >= known:
+        raise InputError(
+            f"the tokenizer of `{model.checkpoint.folder}` makes token {highest:,}",
+            why=f"the model has embeddings for {known:,} tokens",
+            hint="the tokenizer that belongs to this model",
+        )
+
+
+def drop(block: nn.Module) -> None:
+    """Let go of a loaded block's weights and hooks."""
+    release(block)
+    for module in block.modules():
+        module._forward_pre_hooks.clear()  # noqa: SLF001 - torch has no public way to list them
+
+
+def load_dense(model: OpenModel) -> "PreTrainedModel":
+    """The whole model in memory, decoded, as transformers runs it (for generation)."""
+    network = model.skeleton.model
+    for name, module in network.named_modules():
+        if name.startswith(model.skeleton.prefix + "."):
+            continue
+        model.load(name, module)
+    for index in range(len(model.skeleton.blocks)):
+        model.load_block(index)
+    return network
+
+
+def context_length(model: OpenModel) -> int:
+    """The longest sequence that the model was made for, in tokens."""
+    config = model.config.get_text_config()
+    return int(getattr(config, "max_position_embeddings", None) or 1 << 30)

@@ -1,0 +1,42 @@
+"""A model folder opened once for a run: its weights and its tokenizer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+from quantkit.calibration.chat import Tokenizer
+from quantkit.calibration.tokens import load_tokenizer
+from quantkit.checkpoint.source import Source
+from quantkit.core.session import Session
+from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """Where a model comes from, its weights, and its tokenizer, which is loaded when first used."""
+
+    source: Source
+    model: OpenModel
+    load_tokenizer: Callable[[], Tokenizer]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer.
+
+        Raises:
+            InputError: it has none, or one that cannot be read.
+            RefusedError: it is code that the session does not trust.
+        """
+        return self.load_tokenizer()
+
+    def artifact(self, folder: Path, model: OpenModel) -> "ModelFolder":
+        """An artifact made of this model, opened as `model`; it carries the same tokenizer."""
+        return replace(self, source=Source(folder), model=model)
+
+
+def open_folder(source: Source, session: Session = Session()) -> ModelFolder:
+    """The folder of `source`, opened; see `open_model` for what it raises."""
+    tokenizer = cache(partial(load_tokenizer, source.folder, session))
+    return ModelFolder(source, open_model(source.folder, session), tokenizer)

@@ -1,0 +1,58 @@
+"""A model run block by block gives what transformers gives with all of it in memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from quantkit.model.open import open_model
+from quantkit.model.opened import load_dense
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_logits_equal_those_of_the_whole_model(
+    tiny_checkpoint: Callable[..., Path], family: str, dtype: str
+) -> None:
+    folder = tiny_checkpoint(family, dtype=dtype)
+    model = open_model(folder)
+    ids = torch.randint(0, 256, (3, 96), generator=torch.Generator().manual_seed(0))
+    whole = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    with torch.no_grad():
+        expected = whole(ids).logits.float()
+    head = model.head()
+    found = torch.stack([head(rows) for rows in model.hidden_states(ids)])
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_nothing_stays_in_memory_after_a_walk(tiny_checkpoint: Callable[..., Path]) -> None:
+    model = open_model(tiny_checkpoint("llama"))
+    model.hidden_states(torch.zeros((2, 32), dtype=torch.long))
+    assert all(p.is_meta for p in model.skeleton.model.parameters())
+
+
+def test_fp16_models_compute_in_fp32_on_the_cpu(tiny_checkpoint: Callable[..., Path]) -> None:
+    model = open_model(tiny_checkpoint("llama", dtype="float16"))
+    assert (model.source_dtype, model.dtype) == (torch.float16, torch.float32)
+    elsewhere = model.on("meta")
+    assert (elsewhere.dtype, elsewhere.device.type) == (torch.float16, "meta")
+    assert elsewhere.on("cpu") == model
+
+
+def test_sharding_of_the_source_changes_no_bit(tiny_checkpoint: Callable[..., Path]) -> None:
+    ids = torch.randint(0, 256, (2, 64), generator=torch.Generator().manual_seed(1))
+    one, five = (open_model(tiny_checkpoint("llama", shards=n)).hidden_states(ids) for n in (1, 5))
+    assert torch.equal(one, five)
+
+
+def test_a_model_loaded_whole_generates_as_transformers_does(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = tiny_checkpoint("llama_tied")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    ids = torch.arange(10)[None]
+    with torch.no_grad():
+        found = load_dense(open_model(folder))(ids).logits
+        torch.testing.assert_close(found, whole(ids).logits)
