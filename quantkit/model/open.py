@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.reader import Checkpoint, open_checkpoint
-from quantkit.checkpoint.tensors import TORCH_DTYPES
 from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format

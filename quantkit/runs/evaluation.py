@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from quantkit.bench.machine import machine
 from quantkit.bench.speed import measure_speed
+from quantkit.checkpoint.manifest import read_manifest
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import InputError
 from quantkit.core.gate import Gate
@@ -14,7 +15,6 @@ from quantkit.core.progress import Report, silent
 from quantkit.eval.compare import SHIPPED_TEXT, compare, text_of, triaged
 from quantkit.eval.contamination import screen_by_manifest
 from quantkit.eval.reference_store import Form, is_store
-from quantkit.eval.subject import read_manifest
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
 from quantkit.model.open import open_model
