@@ -39,6 +39,7 @@ class Format:
 
     name: str
     summary: str
+    quant_method: str
     encode: Callable[[QTensor, str], dict[str, torch.Tensor]]
     decode: Callable[[Mapping[str, torch.Tensor], Scheme, LinearFacts], QTensor]
     layout: Callable[[Scheme, LinearFacts, str], Layout]

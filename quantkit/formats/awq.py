@@ -127,6 +127,7 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
 FORMAT = Format(
     name="awq",
     summary="AWQ GEMM: 4 bits, symmetric and asymmetric",
+    quant_method="awq",
     encode=encode,
     decode=decode,
     layout=layout,

@@ -206,6 +206,7 @@ def _same_book(found: torch.Tensor, known: torch.Tensor, linear: LinearFacts) ->
 FORMAT = Format(
     name="bitsandbytes",
     summary="bitsandbytes NF4, plain or with double quantization",
+    quant_method="bitsandbytes",
     encode=encode,
     decode=decode,
     layout=layout,

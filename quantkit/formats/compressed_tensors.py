@@ -211,6 +211,7 @@ def _covers(target: str, name: str) -> bool:
 FORMAT = Format(
     name=NAME,
     summary="compressed-tensors: 2, 3, 4, 8 bits packed, symmetric and asymmetric; W8A8",
+    quant_method=NAME,
     encode=encode,
     decode=decode,
     layout=layout,

@@ -201,6 +201,7 @@ def _flat(names: Any) -> list[str]:
 FORMAT = Format(
     name="gptq",
     summary="GPTQ version 1: 2, 3, 4, 8 bits, symmetric",
+    quant_method="gptq",
     encode=partial(encode, zero_offset=1),
     decode=partial(decode, zero_offset=1),
     layout=layout,

@@ -10,6 +10,7 @@ LAYOUT = "gptq_v2"
 FORMAT = Format(
     name="gptq-v2",
     summary="GPTQ version 2: 2, 3, 4, 8 bits, symmetric and asymmetric",
+    quant_method="gptq",
     encode=partial(gptq.encode, zero_offset=0),
     decode=partial(gptq.decode, zero_offset=0),
     layout=gptq.layout,

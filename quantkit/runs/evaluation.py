@@ -10,7 +10,7 @@ from quantkit.bench.speed import measure_speed
 from quantkit.checkpoint.manifest import read_manifest
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import InputError
-from quantkit.core.gate import Gate
+from quantkit.core.limit import Gate
 from quantkit.core.progress import Report, silent
 from quantkit.eval.compare import SHIPPED_TEXT, compare, text_of, triaged
 from quantkit.eval.contamination import screen_by_manifest
