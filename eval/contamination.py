@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from quantkit.calibration.chat import Tokenizer
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import tokenize
+from quantkit.checkpoint.manifest import read_manifest
 from quantkit.core.errors import InputError, QuantkitError
 from quantkit.eval.overlap import without_overlap
-from quantkit.eval.subject import read_manifest
 from quantkit.eval.text import EvaluationText
 from quantkit.pipeline.folder import ModelFolder
 

@@ -1,14 +1,10 @@
 """What was measured: names, sizes and the hash of its bytes, without paths."""
 
 import hashlib
-from pathlib import Path
-from typing import Any
 
-from quantkit.checkpoint.files import read_json
+from quantkit.checkpoint.manifest import read_manifest
 from quantkit.checkpoint.reader import Checkpoint
 from quantkit.checkpoint.source import Source
-from quantkit.core.errors import QuantkitError
-from quantkit.core.manifest import FILE_NAME
 from quantkit.results.schema import Subject
 
 
@@ -37,19 +33,6 @@ def content_hash(checkpoint: Checkpoint) -> str:
     for name in sorted(checkpoint.fingerprints):
         digest.update(f"{name}\0{checkpoint.sha256(name)}\0".encode())
     return digest.hexdigest()
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest that quantkit wrote; a file of that name that is none is nobody's fault here."""
-    if not (folder / FILE_NAME).is_file():
-        return {}
-    try:
-        found = read_json(folder / FILE_NAME)
-    except QuantkitError:
-        return {}
-    modules = found.get("modules", []) if isinstance(found, dict) else None
-    sound = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
-    return found if sound and isinstance(found.get("recipe"), dict) else {}
 
 
 def _stated_format(checkpoint: Checkpoint) -> str | None:

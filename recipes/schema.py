@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from quantkit.core.errors import InputError
-from quantkit.core.gate import Gate, Undecided, parse_gate
+from quantkit.core.gate import parse_gate
+from quantkit.core.limit import Gate, Undecided
 from quantkit.core.options import METHODS
 from quantkit.core.recipe import CalibrationSpec, GroupSize, Override, Recipe, SchemeSpec
 from quantkit.core.registry import names, nearest

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from quantkit.core.gate import BY_DOMAIN, FIGURES, UNITS, parse_gate
+from quantkit.core.gate import BY_DOMAIN, FIGURES, parse_gate
+from quantkit.core.limit import UNITS
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.recipes.document import parse
 

@@ -1,4 +1,4 @@
-"""What the project promises as a whole: its layout, its package, its surface and its size."""
+"""What the project promises as a whole: its layout, its package and its surface."""
 
 import ast
 import re
@@ -17,10 +17,7 @@ import quantkit
 ROOT = Path(__file__).parents[1]
 LINKS = ("cli", "eval", "recipes")
 PACKAGE_FOLDERS = ("quantkit", *LINKS)
-CODE_FOLDERS = (*PACKAGE_FOLDERS, "tests", "tools", "benchmarks")
 NOT_SHIPPED = ("text/written/",)  # what default.jsonl is built from
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 60
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PUBLIC = [
     "Progress",
@@ -188,22 +185,6 @@ def test_every_dependency_is_pinned_for_the_tests() -> None:
     extras = PROJECT["optional-dependencies"]
     wanted = [*PROJECT["dependencies"], *extras["test"], *extras["parquet"]]
     assert {requirement(text) for text in wanted} <= pinned
-
-
-@pytest.mark.parametrize("folder", CODE_FOLDERS)
-def test_files_and_functions_stay_small(folder: str) -> None:
-    long = []
-    for path in sources(folder):
-        text = path.read_text(encoding="utf-8")
-        name = path.relative_to(ROOT)
-        if (count := text.count("\n")) > MAX_FILE_LINES:
-            long.append(f"{name}: {count} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                count = (node.end_lineno or 0) - node.body[0].lineno + 1
-                if count > MAX_FUNCTION_LINES:
-                    long.append(f"{name}:{node.lineno} {node.name}: {count} lines")
-    assert not long
 
 
 def test_ci_runs_the_command_that_the_readme_names() -> None:

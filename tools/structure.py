@@ -77,7 +77,8 @@ def largest_cycle(imports: Imports) -> list[str]:
         return frozenset(found)
 
     cycles = ([m, *(o for o in reached(m) if m != o and m in reached(o))] for m in imports)
-    return sorted(max(cycles, key=len))
+    largest: list[str] = max(cycles, key=len)
+    return sorted(largest)
 
 
 def longest_chain(imports: Imports) -> list[str]:
@@ -95,7 +96,8 @@ def longest_chain(imports: Imports) -> list[str]:
         under_way.discard(module)
         return (module, *longest)
 
-    return list(max((below(module) for module in imports), key=len))
+    longest: tuple[str, ...] = max((below(module) for module in imports), key=len)
+    return list(longest)
 
 
 def long_functions(path: Path) -> Iterator[tuple[str, int, int]]:
@@ -131,7 +133,7 @@ def own_options() -> dict[str, int]:
         stated = (getattr(parameter.annotation, "__metadata__", ()) for parameter in parameters)
         return sum(any(isinstance(info, OptionInfo) for info in infos) for infos in stated)
 
-    found = {}
+    found: dict[str, int] = {}
     for verb in registry.names("cli.commands"):
         command = registry.load("cli.commands", verb, "COMMAND")
         parts = command.items() if isinstance(command, dict) else [("", command)]

@@ -8,7 +8,7 @@ import typer
 from quantkit.cli.console import Console, table
 
 if TYPE_CHECKING:
-    from quantkit.core.gate import Undecided
+    from quantkit.core.limit import Undecided
     from quantkit.results.schema import GateOutcome
 
 MISSED = 3

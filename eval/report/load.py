@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from quantkit.checkpoint.manifest import read_manifest
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.manifest import FILE_NAME as MANIFEST
 from quantkit.eval.report.artifact import command_of, result_of
 from quantkit.eval.report.figures import visible
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.subject import read_manifest
 from quantkit.results.file import read_result, validated
 from quantkit.results.schema import (
     EVAL_FILE,

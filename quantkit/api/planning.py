@@ -57,7 +57,8 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     from quantkit.planning.model.opened import open_model
     from quantkit.planning.model.parallel import Degrees
     from quantkit.planning.options import require_heard
-    from quantkit.planning.serve.deploy import asked_load, named_place
+    from quantkit.planning.serve.deploy import asked_load
+    from quantkit.planning.serve.place import named_place
 
     degrees = {"tp": tp, "pp": pp, "ep": ep}
     stated: dict[str, object] = {"context": context, "batch": batch, "engine": engine, "kv": kv}

@@ -34,7 +34,7 @@ class TensorSpec:
     @classmethod
     def like(cls, name: str, tensor: "torch.Tensor") -> "TensorSpec":
         """The spec of `tensor`, which may live on the meta device."""
-        from quantkit.checkpoint.tensors import DTYPE_NAMES
+        from quantkit.checkpoint.dtypes import DTYPE_NAMES
 
         return cls(name, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
 

@@ -4,29 +4,11 @@ from pathlib import Path
 
 import torch
 
+from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.files import Fingerprint, changed, opened, read_into
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import IntegrityError, ResourceError
 
-TORCH_DTYPES = {
-    "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "F8_E5M2": torch.float8_e5m2,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E8M0": torch.float8_e8m0fnu,
-    "I16": torch.int16,
-    "U16": torch.uint16,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I32": torch.int32,
-    "U32": torch.uint32,
-    "F32": torch.float32,
-    "F64": torch.float64,
-    "I64": torch.int64,
-    "U64": torch.uint64,
-}
-DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 RETRIES = 2
 
 

@@ -2,11 +2,12 @@
 
 QuantkitError (1)
 |- InputError (2)      wrong usage, or an input file that is not what it should be
-|- GateMissed (3)      the work stands, a bar was not met
 |- RefusedError (4)    this model, recipe, format or engine cannot do that
 |- ResourceError (5)   memory, disk, permission, I/O
 |- IntegrityError (6)  a hash differs, a source changed, a check failed
 `- HubError (7)        hub or network: gated, not found, offline
+
+Exit code 3, a gate that was missed, is no error: the work stands.
 """
 
 
@@ -36,13 +37,6 @@ class InputError(QuantkitError):
 
     exit_code = 2
     remedy = "another file or value in its place; the documentation says what is taken"
-
-
-class GateMissed(QuantkitError):  # noqa: N818 - the work stands, so it is no "error"
-    """A recipe's or a caller's quality bar was not met; the artifact was written."""
-
-    exit_code = 3
-    remedy = "more bits, smaller groups or another method, or a lower bar"
 
 
 class RefusedError(QuantkitError):

@@ -10,26 +10,11 @@ Read by a parser of its own, never by the interpreter: a recipe may come from an
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, NoReturn, get_args
 
 from quantkit.core.errors import InputError
-
-Operator = Literal["<=", ">=", "==", "<", ">"]
-Dimension = Literal["bytes", "ms", "nats", "fraction", "number", "text"]
-Undecided = Literal["warn", "fail"]
-
-UNITS: dict[str, tuple[Dimension, float]] = {
-    "B": ("bytes", 1),
-    **{f"{k}B": ("bytes", 1000**i) for i, k in enumerate("kMGT", 1)},
-    **{f"{k}iB": ("bytes", 1024**i) for i, k in enumerate("KMGT", 1)},
-    "ms": ("ms", 1),
-    "s": ("ms", 1000),
-    "nats": ("nats", 1),
-    "%": ("fraction", 0.01),
-}
-"""Each unit's dimension, and how many of what the results state it is worth."""
+from quantkit.core.limit import UNITS, Dimension, Gate, Operator
 
 _KL = ("mean", "median", "p90", "p99", "p999", "max")
 _BYTES = ("planned", "device_peak", "allocated_peak", "reserved_peak", "host_peak_rss")
@@ -71,42 +56,6 @@ _TOKEN = re.compile(
     |(?P<string>"[^"]*"|'[^']*')|(?P<name>[A-Za-z_][\w-]*(?:\.[\w-]+)*)|(?P<mark>[*@%]))""",
     re.VERBOSE,
 )
-
-
-@dataclass(frozen=True)
-class Gate:
-    """A figure, and where it has to be.
-
-    `value` None is the baseline's own figure, times `factor`. `scope` "domain" holds for every
-    domain of the text on its own. `unit` is one of UNITS or empty.
-    """
-
-    figure: str
-    operator: Operator
-    value: float | str | None
-    unit: str = ""
-    factor: float = 1.0
-    scope: Literal["domain"] | None = None
-
-    @property
-    def limit(self) -> float | str | None:
-        """What the figure is compared with, in the unit of the results; None: see the baseline."""
-        if not isinstance(self.value, float):
-            return self.value
-        if self.unit == "%":  # 94 / 100 is 0.94, which 94 * 0.01 is not
-            return self.value / 100 * self.factor
-        return self.value * (UNITS[self.unit][1] if self.unit else 1) * self.factor
-
-    def __str__(self) -> str:
-        """Text that `parse_gate` reads back to an equal gate."""
-        text = f"{self.figure} {self.operator} "
-        if isinstance(self.value, str):
-            quote = "'" if '"' in self.value else '"'
-            text += f"{quote}{self.value}{quote}"
-        else:
-            text += "baseline" if self.value is None else f"{_plain(self.value)}{self.unit}"
-        text += f" * {_plain(self.factor)}" if self.factor != 1 else ""
-        return text + (f" @{self.scope}" if self.scope else "")
 
 
 def parse_gate(text: str) -> Gate:
@@ -237,7 +186,3 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
             raise InputError(f"no gate: `{text}`", why=f"cannot read `{rest}`", hint=EXAMPLE)
         place = found.end()
         yield str(found.lastgroup), found[str(found.lastgroup)]
-
-
-def _plain(number: float) -> str:
-    return repr(number).removesuffix(".0")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from quantkit.core.gate import Gate, Undecided
+from quantkit.core.limit import Gate, Undecided
 from quantkit.core.scheme import Activation, GridName, Scheme
 
 GroupSize = int | Literal["auto", "channel"]

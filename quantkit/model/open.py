@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
+from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.reader import Checkpoint, open_checkpoint
-from quantkit.checkpoint.tensors import TORCH_DTYPES
 from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format

@@ -18,10 +18,11 @@ from quantkit.planning.model.weights import (
     weigh,
 )
 from quantkit.planning.run.estimate import Making, making
-from quantkit.planning.serve.deploy import Deployment, Load, Place, deploy
+from quantkit.planning.serve.deploy import Deployment, Load, deploy
 from quantkit.planning.serve.hardware import Gpu
 from quantkit.planning.serve.legal import require_legal
 from quantkit.planning.serve.offload import Split, split_blocks
+from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.remedies import place_fault, told_fault
 from quantkit.planning.serve.speed import Bound, decode_bound, prefill_bound, read_bytes
 from quantkit.planning.train.memory import Training

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from quantkit.core.gate import BY_DOMAIN, Operator
+from quantkit.core.gate import BY_DOMAIN
+from quantkit.core.limit import Operator
 from quantkit.results.answers import accuracy_beside
 from quantkit.results.decision import INVALID, Status, decide, finite
 from quantkit.results.estimate import stratified_mean

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
-from quantkit.core.gate import Operator, Undecided
+from quantkit.core.limit import Operator, Undecided
 from quantkit.results.schema import GateOutcome, Interval
 
 Status = Literal["passed", "failed", "undecided"]

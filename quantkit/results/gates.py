@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantkit.core.errors import InputError
-from quantkit.core.gate import Gate, Undecided, parse_gate
+from quantkit.core.gate import parse_gate
+from quantkit.core.limit import Gate, Undecided
 from quantkit.results.baseline import against, regressions
 from quantkit.results.decision import INVALID, Status, decide, finite
 from quantkit.results.figures import QUALITY, Measured, by_domain, measured

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from quantkit.bench.machine import machine
 from quantkit.bench.speed import measure_speed
+from quantkit.checkpoint.manifest import read_manifest
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import InputError
-from quantkit.core.gate import Gate
+from quantkit.core.limit import Gate
 from quantkit.core.session import Session
 from quantkit.eval.compare import SHIPPED_TEXT, compare, text_of, triaged
 from quantkit.eval.contamination import screen_by_manifest
 from quantkit.eval.reference_store import Form, is_store
-from quantkit.eval.subject import read_manifest
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
 from quantkit.pipeline.folder import ModelFolder, open_folder

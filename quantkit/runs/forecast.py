@@ -8,8 +8,8 @@ import torch
 
 from quantkit.bench.memory import resident_bytes
 from quantkit.bench.throughput import measure_pace, run_kernels
+from quantkit.checkpoint.dtypes import DTYPE_NAMES
 from quantkit.checkpoint.files import found_in
-from quantkit.checkpoint.tensors import DTYPE_NAMES
 from quantkit.core.errors import ResourceError
 from quantkit.core.progress import Report, silent
 from quantkit.pipeline.measure import peak_rss

@@ -9,7 +9,7 @@ from typing import Any
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import ArtifactWriter
-from quantkit.core.gate import Undecided
+from quantkit.core.limit import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.progress import Progress
 from quantkit.core.session import Session

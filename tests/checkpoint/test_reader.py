@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.reader import open_checkpoint
-from quantkit.checkpoint.tensors import TORCH_DTYPES
 from quantkit.core.errors import (
     InputError,
     IntegrityError,

@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.header import parse_header
 from quantkit.checkpoint.shards import Shard, TensorSpec, plan_shards
 from quantkit.checkpoint.stored import DTYPE_BYTES
-from quantkit.checkpoint.tensors import TORCH_DTYPES, as_bytes
+from quantkit.checkpoint.tensors import as_bytes
 
 names = st.from_regex(r"[A-Za-z0-9_]{1,6}(\.[a-z0-9]{1,3}){0,2}", fullmatch=True)
 specs = st.lists(

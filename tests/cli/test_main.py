@@ -10,7 +10,6 @@ import pytest
 
 from quantkit.core import registry
 from quantkit.core.errors import (
-    GateMissed,
     HubError,
     InputError,
     IntegrityError,
@@ -87,7 +86,6 @@ def test_the_help_of_all_verbs_lists_each_with_a_whole_sentence(quantkit: Call) 
     ("error", "code"),
     [
         (InputError("what", why="why", hint="hint"), 2),
-        (GateMissed("what", why="why", hint="hint"), 3),
         (RefusedError("what", why="why", hint="hint"), 4),
         (ResourceError("what", why="why", hint="hint"), 5),
         (IntegrityError("what", why="why", hint="hint"), 6),

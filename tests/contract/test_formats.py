@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantkit.checkpoint.tensors import DTYPE_NAMES
+from quantkit.checkpoint.dtypes import DTYPE_NAMES
 from quantkit.core import registry
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.facts import STORED, LinearFacts, ModelFacts

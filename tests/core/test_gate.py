@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError
-from quantkit.core.gate import BY_DOMAIN, FIGURES, UNITS, Gate, parse_gate
+from quantkit.core.gate import BY_DOMAIN, FIGURES, parse_gate
+from quantkit.core.limit import UNITS, Gate
 
 NUMBER = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e100, max_value=1e100)
 OPERATORS = ("<=", ">=", "<", ">", "==")

@@ -10,8 +10,9 @@ from quantkit.core.recipe import Override
 from quantkit.planning.forecast import Forecast, forecast, more_ranks, schooled
 from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.model.weights import PlannedModel, stored_build
-from quantkit.planning.serve.deploy import Load, Place
+from quantkit.planning.serve.deploy import Load
 from quantkit.planning.serve.hardware import find_gpu
+from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.settings import settings_of
 from quantkit.planning.train.memory import Training
 from quantkit.recipes.loader import load_recipe

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError, ResourceError
-from quantkit.core.gate import Gate
+from quantkit.core.limit import Gate
 from quantkit.core.recipe import CalibrationSpec, Override, Recipe, SchemeSpec
 from quantkit.core.registry import names
 from quantkit.recipes.document import parse

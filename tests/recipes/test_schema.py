@@ -1,7 +1,7 @@
 import pytest
 
 from quantkit.core.errors import InputError
-from quantkit.core.gate import Gate
+from quantkit.core.limit import Gate
 from quantkit.core.recipe import Override
 from quantkit.recipes.document import parse
 from quantkit.recipes.schema import family_of, recipe_of

@@ -4,7 +4,7 @@ Everything but the cache is fixed before a model is served; the cache takes the 
 the memory" means is each engine's own: `serving` has their rules.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isinf
 from typing import Literal
@@ -14,13 +14,12 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.figure import Figure
 from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.kv import CacheDtype, cache_bytes, dynamic_cache
-from quantkit.planning.model.parallel import Degrees, Stage, stages_of
+from quantkit.planning.model.parallel import Stage, stages_of
 from quantkit.planning.model.served import as_served, served_cache
-from quantkit.planning.model.weights import ONE, Build, PlannedModel, weigh, weights_rule
+from quantkit.planning.model.weights import Build, PlannedModel, weigh, weights_rule
 from quantkit.planning.serve.activations import activation_peak
-from quantkit.planning.serve.hardware import Gpu, find_gpu
 from quantkit.planning.serve.paging import concurrency, paged_bytes, paged_cache
-from quantkit.planning.serve.settings import Settings, settings_of
+from quantkit.planning.serve.place import Place
 
 DEFAULT_CONTEXT = 8192
 MOST_CONTEXT = 2**24
@@ -62,48 +61,6 @@ def asked_load(
         )
     length = context or min(architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     return Load(length, sequences, "fp8" if kv == 8 else "16-bit")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where: an engine with its settings, on GPUs of one kind."""
-
-    gpu: Gpu
-    engine: str
-    settings: Settings
-    degrees: Degrees = ONE
-
-    @property
-    def stated(self) -> dict[str, float]:
-        """Settings that are not the engine's defaults."""
-        usual = vars(settings_of(self.engine, self.gpu, self.degrees))
-        return {key: value for key, value in vars(self.settings).items() if value != usual[key]}
-
-    def at(self, degrees: Degrees) -> "Place":
-        """The same with other degrees: their defaults, but what is not the default stays."""
-        usual = vars(settings_of(self.engine, self.gpu, degrees))
-        return replace(self, settings=Settings(**usual | self.stated), degrees=degrees)
-
-    def under(self, engine: str) -> "Place":
-        """The same with another engine.
-
-        Raises:
-            InputError: it does not go by a setting that was stated.
-        """
-        settings = settings_of(engine, self.gpu, self.degrees, self.stated)
-        return replace(self, engine=engine, settings=settings)
-
-
-def named_place(
-    gpu: str, engine: str, degrees: Degrees, settings: Mapping[str, str] | None = None
-) -> Place:
-    """The place of that name, with the engine's defaults but for the `settings` stated.
-
-    Raises:
-        InputError: there is no such GPU, engine or setting.
-    """
-    card = find_gpu(gpu)
-    return Place(card, engine, settings_of(engine, card, degrees, settings), degrees)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.recipe import GroupSize, Recipe
 from quantkit.core.scheme import GROUP_SIZES
 from quantkit.planning.model.weights import Build, PlannedModel, recipe_build
-from quantkit.planning.serve.deploy import Place
 from quantkit.planning.serve.legal import build_fault, degree_fault, legal_degrees
+from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.settings import ENGINES
 
 

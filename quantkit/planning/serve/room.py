@@ -23,8 +23,9 @@ from quantkit.planning.model.weights import (
     stored_build,
     weigh,
 )
-from quantkit.planning.serve.deploy import Deployment, Load, Place, asked_load, deploy, named_place
+from quantkit.planning.serve.deploy import Deployment, Load, asked_load, deploy
 from quantkit.planning.serve.legal import kinds_by_linear, require_legal
+from quantkit.planning.serve.place import Place, named_place
 
 
 @dataclass(frozen=True)

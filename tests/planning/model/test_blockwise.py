@@ -17,7 +17,8 @@ from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.model.parameters import inventory_from_config
-from quantkit.planning.serve.deploy import Load, named_place
+from quantkit.planning.serve.deploy import Load
+from quantkit.planning.serve.place import named_place
 
 BLOCK: dict[str, Any] = {
     "quant_method": "fp8",

@@ -12,7 +12,8 @@ from quantkit.planning.model import kv
 from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.parallel import Degrees
-from quantkit.planning.serve.deploy import cache_rule, named_place
+from quantkit.planning.serve.deploy import cache_rule
+from quantkit.planning.serve.place import named_place
 
 GIB = 1 << 30
 

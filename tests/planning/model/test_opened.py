@@ -14,7 +14,8 @@ from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build, weigh
 from quantkit.planning.run.files import plan_recipe
-from quantkit.planning.serve.deploy import Load, named_place
+from quantkit.planning.serve.deploy import Load
+from quantkit.planning.serve.place import named_place
 from quantkit.recipes.loader import build_recipe
 
 

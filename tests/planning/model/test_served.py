@@ -10,7 +10,8 @@ from quantkit.core.engine import Engine
 from quantkit.planning.forecast import forecast
 from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.model.weights import PlannedModel, stored_build, weigh
-from quantkit.planning.serve.deploy import Load, deploy, named_place
+from quantkit.planning.serve.deploy import Load, deploy
+from quantkit.planning.serve.place import named_place
 
 Planned = Callable[..., PlannedModel]
 ONE = Degrees()

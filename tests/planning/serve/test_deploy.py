@@ -21,17 +21,10 @@ from quantkit.planning.model.weights import (
     stored_build,
 )
 from quantkit.planning.serve.activations import activation_peak
-from quantkit.planning.serve.deploy import (
-    Deployment,
-    Load,
-    Place,
-    asked_load,
-    capacity,
-    deploy,
-    largest,
-)
+from quantkit.planning.serve.deploy import Deployment, Load, asked_load, capacity, deploy, largest
 from quantkit.planning.serve.hardware import Gpu
 from quantkit.planning.serve.paging import paged_cache
+from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.settings import settings_of
 from quantkit.recipes.loader import build_recipe
 

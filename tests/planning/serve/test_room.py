@@ -17,9 +17,10 @@ from quantkit.formats.compressed_tensors import FORMAT
 from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.parallel import Degrees, facts_of
 from quantkit.planning.model.weights import Build
-from quantkit.planning.serve.deploy import Load, Place, deploy
+from quantkit.planning.serve.deploy import Load, deploy
 from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.legal import linear_check
+from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.room import Asked, RankSizes, Room, weight_room
 from quantkit.planning.serve.settings import settings_of
 
