@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 
 from quantkit.grid.affine import AffineGrid, Bounds
+from quantkit.grid.workspace import NUMBERS
 
 LEAF = 16  # columns rounded singly between two matrix products
-NUMBERS = 1 << 21  # of a chunk of rows: 8 MB of fp32; a group's share once more for each trial
 
 Candidates = tuple[torch.Tensor, torch.Tensor | None]
 """Scales and zeros (trials, rows) of one group."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.workspace import PANEL
 
-PANEL = 1 << 18  # numbers handled at a time: 1 MB of fp32, what a core's cache holds
 SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}  # of the scale that spans a group, by bits
 SHRINKS = 4
 REFITS = 2

@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """A stretch of work on one CPU thread, as context or as decorator.
 
     Cholesky, odd-sized matrix products and sums over long axes round differently when torch splits
-    them among threads. What decides about codes therefore runs on one.
+    them among threads. What decides about codes therefore runs on one. Methods are decorated with
+    it where torch is not loaded yet.
     """
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

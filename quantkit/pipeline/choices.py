@@ -40,11 +40,12 @@ def choices_of(
 ) -> list[Choice]:
     """One choice for each group of linears that `prepared` quantizes, in the order of the blocks.
 
-    All routed experts of a block are one: engines run them as one operation.
+    All routed experts of a block are one: engines run them as one operation. Overrides, which are
+    those of the model's family, leave only what they state to choose.
     """
     rules = tuple(checks)
     quantized = {f.linear.name: f.linear for f in prepared.plan.fates if f.scheme is not None}
-    skeleton = prepared.model.skeleton
+    skeleton, overrides = prepared.model.skeleton, prepared.plan.recipe.overrides
     found = []
     for index in range(len(skeleton.blocks)):
         prefix = skeleton.block_name(index)
@@ -55,7 +56,11 @@ def choices_of(
                 together.setdefault(expert[0] if expert[1] else group.names[0], []).append(group)
         for groups in together.values():
             linears = tuple(quantized[f"{prefix}.{n}"] for g in groups for n in g.names)
-            legal = (s for s in schemes if all(_holds(s, linear, rules) for linear in linears))
+            legal = (
+                s
+                for s in schemes
+                if all(_holds(s, f, rules) and _as_stated(s, f, overrides) for f in linears)
+            )
             found.append(Choice(index, tuple(groups), linears, (*legal, None)))
     return found
 
@@ -64,6 +69,18 @@ def _holds(scheme: Scheme, linear: LinearFacts, checks: tuple[Check, ...]) -> bo
     if scheme.group_size and linear.in_features % scheme.group_size:
         return False
     return all(check(scheme, linear) is None for check in checks)
+
+
+def _as_stated(scheme: Scheme, linear: LinearFacts, overrides: Iterable[Override]) -> bool:
+    """Whether a scheme is what overrides, those of a family, state of a linear."""
+    size = scheme.group_size or "channel"
+    return all(
+        override.bits in (None, scheme.bits)
+        and override.group_size in (None, "auto", size)
+        and override.symmetric in (None, scheme.symmetric)
+        for override in overrides
+        if override.covers(linear.name)
+    )
 
 
 def overrides_for(

@@ -9,7 +9,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.recipe import Recipe
 from quantkit.model.open import open_model
 from quantkit.pipeline.prepare import Prepared, parts_of, prepare
-from quantkit.recipes.loader import build_recipe, load_family
+from quantkit.recipes.loader import build_recipe, with_family
 
 
 def checked(recipe: Recipe | None, device: str) -> tuple[Recipe, str]:
@@ -26,17 +26,15 @@ def checked(recipe: Recipe | None, device: str) -> tuple[Recipe, str]:
 def start(
     folder: Path, recipe: Recipe, device: str = "cpu", *, trust_remote_code: bool = False
 ) -> Prepared:
-    """The plan for the recipe, after the exceptions and beside the remarks of the model's family.
+    """The plan for the recipe, with the overrides and the notes of the model's family.
 
     Raises:
         InputError, RefusedError: as `prepare`.
     """
     model = open_model(folder, trust_remote_code=trust_remote_code, device=device)
-    family = load_family(model.config.model_type)
-    if family is None:
-        return prepare(model, recipe)
-    prepared = prepare(model, replace(recipe, overrides=(*family.overrides, *recipe.overrides)))
-    remarks = (*prepared.plan.remarks, *family.notes)
+    stated, notes = with_family(recipe, model.config.model_type)
+    prepared = prepare(model, stated)
+    remarks = (*prepared.plan.remarks, *notes)
     return replace(prepared, plan=replace(prepared.plan, remarks=remarks))
 
 

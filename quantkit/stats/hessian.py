@@ -6,11 +6,9 @@ import torch
 
 from quantkit.core.errors import QuantkitError
 from quantkit.stats.inputs import InputStats
+from quantkit.stats.sizes import ALIGN, CHUNK, SAMPLE
 
-CHUNK = 2048  # tokens of one product; sums of chunks are rounded, so it is part of the result
 TILE = 192
-SAMPLE = 1024  # at least this many tokens are kept, at most twice as many
-ALIGN = 64  # fp32 products whose sides are multiples of it are alike for any number of threads
 
 
 class InputCollector:

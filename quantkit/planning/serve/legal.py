@@ -6,6 +6,7 @@ from dataclasses import replace
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.format import Format, LinearFacts
+from quantkit.core.rules import load_fault
 from quantkit.core.scheme import Scheme
 from quantkit.planning.model.architecture import Attention, Experts
 from quantkit.planning.model.parallel import Degrees, Kind, facts_of, rank_facts
@@ -66,7 +67,7 @@ def build_fault(
                 continue
             seen.add((scheme, kind.experts))
             facts = facts_of(kind.tensor, transposed=kind.transposed)
-            fault = engine.refuses(build.format.name, scheme, facts)
+            fault = load_fault(engine, build.format, scheme, facts)
             if fault is None and capability is not None:
                 fault = engine.refuses_gpu(build.format.name, scheme, capability)
             if fault is not None:
