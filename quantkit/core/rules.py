@@ -47,10 +47,11 @@ def load_fault(engine: Engine, output: Format, scheme: Scheme, linear: LinearFac
     if output.name in engine.formats:
         return engine.refuses(output.name, scheme, linear)
     fault = f"{engine.summary} does not load format `{output.name}`"
-    holding = (f for f in engine.formats if _loads(engine, f, scheme, linear))
-    held = next(holding, None)
-    remedy = f"--format {held}" if held else f"--method gptq --format {engine.formats[0]}"
-    return f"{fault}; try: {remedy}"
+    for asked, method in ((scheme, ""), (Scheme(), "--method gptq ")):
+        held = (name for name in engine.formats if _loads(engine, name, asked, linear))
+        if (name := next(held, None)) is not None:
+            return f"{fault}; try: {method}--format {name}"
+    return f"{fault}; try: another engine"
 
 
 def unloaded(output: Format) -> str | None:

@@ -1,5 +1,6 @@
 """What every engine of the registry owes its callers."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -101,24 +102,26 @@ def test_a_format_that_no_engine_lists_is_caught() -> None:
     assert list(engine_faults(replace(FORMATS[0], unloaded="for tests"), ENGINES))
 
 
-def test_a_format_that_an_engine_does_not_list_is_refused_unasked(engine: Engine) -> None:
-    def asked(*_: object) -> None:
-        raise AssertionError
+def test_rules_are_not_asked_about_a_format_that_is_not_listed(engine: Engine) -> None:
+    def refuses(output: str, *_: object) -> None:
+        assert output in engine.formats
 
-    narrow = replace(engine, formats=("gptq",))
     new = replace(FORMATS[0], name="new")
     for scheme in SCHEMES:
-        fault = load_fault(narrow, new, scheme, LINEARS[0])
+        fault = load_fault(replace(engine, refuses=refuses), new, scheme, LINEARS[0])
         assert fault is not None
-        assert f"{engine.summary} does not load format `new`; try: --" in fault
-    unasked = replace(narrow, refuses=asked)
-    assert "does not load" in (load_fault(unasked, new, Scheme("nf4"), LINEARS[0]) or "")
+        assert f"{engine.summary} does not load format `new`; try: " in fault
 
 
-def test_the_first_format_of_an_engine_holds_the_default_recipe(engine: Engine) -> None:
-    output = next(output for output in FORMATS if output.name == engine.formats[0])
-    assert output.check(Scheme("int", 4, 128), LINEARS[0]) is None
-    assert load_fault(engine, output, Scheme("int", 4, 128), LINEARS[0]) is None
+def test_the_format_that_a_refusal_proposes_is_loaded(engine: Engine) -> None:
+    new = replace(FORMATS[0], name="new")
+    by_name = {output.name: output for output in FORMATS}
+    for scheme in SCHEMES:
+        remedy = (load_fault(engine, new, scheme, LINEARS[0]) or "").partition("; try: ")[2]
+        if match := re.fullmatch(r"(--method gptq )?--format (\S+)", remedy):
+            asked = Scheme() if match[1] else scheme
+            assert by_name[match[2]].check(asked, LINEARS[0]) is None
+            assert load_fault(engine, by_name[match[2]], asked, LINEARS[0]) is None
 
 
 def test_refusals_are_sentences_with_at_most_one_hint(engine: Engine) -> None:
@@ -132,12 +135,6 @@ def test_refusals_are_sentences_with_at_most_one_hint(engine: Engine) -> None:
     for fault in faults:
         assert len(fault) > 30
         assert fault.count("; try: ") <= 1
-
-
-def test_four_bits_symmetric_load_everywhere(engine: Engine) -> None:
-    scheme, linear = Scheme("int", 4, 64), LINEARS[0]
-    loads = [o for o in engine.formats if engine.refuses(o, scheme, linear) is None]
-    assert {"gptq", "gptq-v2", "awq"} & set(loads)
 
 
 def test_a_linear_that_is_not_divided_has_no_slice_to_refuse(engine: Engine) -> None:
