@@ -6,6 +6,14 @@ from typing import Annotated
 import typer
 
 from quantkit.core.errors import InputError
+from quantkit.core.registry import names
+
+
+def entries(folder: str) -> str:
+    """The entries of a registry, for a help text: `awq, gptq or rtn`."""
+    *most, last = names(folder)
+    return f"{', '.join(most)} or {last}" if most else last
+
 
 Calibration = Annotated[
     str | None, typer.Option(help="File, folder or hub data set. Default: quantkit's own.")

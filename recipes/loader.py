@@ -2,14 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path as File
 from typing import Any, TypedDict, Unpack
 
 from quantkit.core import manifest
-from quantkit.core.errors import InputError, ResourceError
+from quantkit.core.errors import InputError, RefusedError, ResourceError
+from quantkit.core.facts import LinearFacts
+from quantkit.core.format import Format
+from quantkit.core.method import Method
 from quantkit.core.recipe import Recipe
-from quantkit.core.registry import names, nearest
+from quantkit.core.registry import find, load, names, nearest
+from quantkit.core.scheme import GROUP_SIZES, Scheme
 from quantkit.recipes import document as yaml
 from quantkit.recipes.document import Document, Path
 from quantkit.recipes.schema import Family, document_of, family_of, recipe_of
@@ -19,6 +24,9 @@ MANIFEST_BYTES = 100_000_000
 SHIPPED = File(__file__).parent
 DEFAULT = "gptq"
 MAX_EXTENDS = 8
+METHOD_LABEL = "method "
+"""Where values come from that a method's facts make, before its name."""
+ANY_LINEAR = LinearFacts("any", 4096, 4096)
 
 # Replaces a shipped format that cannot store an asymmetric grid, unless the user set the format.
 ASYMMETRIC = {"gptq": "gptq-v2"}
@@ -26,11 +34,11 @@ ASYMMETRIC = {"gptq": "gptq-v2"}
 
 @dataclass(frozen=True)
 class RecipeInfo:
-    """A shipped recipe."""
+    """A shipped recipe; its file is None where the facts of the method of its name make it."""
 
     name: str
     description: str
-    path: File
+    path: File | None
 
 
 class Flags(TypedDict, total=False):
@@ -59,9 +67,12 @@ FLAG_PATHS: dict[str, Path] = {
 
 
 def list_recipes() -> tuple[RecipeInfo, ...]:
-    """The shipped recipes, by name."""
-    paths = sorted(SHIPPED.glob("*.yaml"), key=lambda path: path.stem)
-    return tuple(RecipeInfo(p.stem, _read(p).data.get("description", ""), p) for p in paths)
+    """The shipped recipes and those of methods that no file is called as, by name."""
+    files = _files()
+    return tuple(
+        RecipeInfo(name, _named(name).data.get("description", ""), files.get(name))
+        for name in _names()
+    )
 
 
 def load_recipe(name_or_path: str) -> Recipe:
@@ -73,7 +84,7 @@ def load_recipe(name_or_path: str) -> Recipe:
     Raises:
         InputError: the recipe does not exist, or is invalid; lists all errors.
     """
-    return recipe_of(_resolved(_find(name_or_path)))
+    return recipe_of(_resolved(_own(name_or_path)))
 
 
 def build_recipe(
@@ -81,14 +92,14 @@ def build_recipe(
 ) -> Recipe:
     """The recipe from a base, flags and `key=value` settings; later ones take precedence.
 
-    The base is `recipe` (a name or a file), or the shipped recipe with the name of the method, or
+    The base is `recipe` (a name or a file), or the recipe with the name of the method, or
     `gptq`. Format `gptq` becomes `gptq-v2` if the grid is asymmetric, unless a flag, a setting or
     your own file sets the format.
 
     Raises:
         InputError: lists all errors, each with its flag or line.
     """
-    base = _find(recipe) if recipe else _method_base(flags.get("method") or DEFAULT)
+    base = _own(recipe) if recipe else _named(find("methods", flags.get("method") or DEFAULT))
     document = _resolved(base).merged(_flags(flags))
     for setting in settings:
         document = document.merged(_setting(setting))
@@ -106,38 +117,67 @@ def load_family(model_type: str) -> Family | None:
     return next((family for family in families if model_type in family.model_types), None)
 
 
-def _find(name_or_path: str) -> File:
+def with_family(recipe: Recipe, model_type: str) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe for a model of this `model_type`, and what people have to know of its family.
+
+    The family's overrides come before the recipe's own, which win.
+    """
+    family = load_family(model_type)
+    if family is None:
+        return recipe, ()
+    return replace(recipe, overrides=(*family.overrides, *recipe.overrides)), family.notes
+
+
+def _own(name_or_path: str) -> Document:
+    """What a recipe says itself, apart from what it extends."""
     path = File(name_or_path).expanduser()
     if (path / MANIFEST).is_file():
-        return path / MANIFEST
+        return _read(path / MANIFEST)
     if path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
         if not path.is_file():
             what = f"no recipe file `{name_or_path}`"
             raise InputError(what, hint="quantkit recipes list")
-        return path
-    return _shipped(name_or_path)
+        return _read(path)
+    return _named(name_or_path)
 
 
-def _shipped(name: str) -> File:
-    known = tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
-    if name not in known:
-        raise InputError(
-            f"unknown recipe `{name}`",
-            why=f"known: {', '.join(known)}; for a file, add the suffix: `{name}.yaml`",
-            hint=f"--recipe {nearest(name, known)}",
-        )
-    return SHIPPED / f"{name}.yaml"
+def _files() -> dict[str, File]:
+    return {path.stem: path for path in SHIPPED.glob("*.yaml")}
 
 
-def _method_base(method: str) -> File:
-    name, known = method.replace("_", "-"), names("methods")
-    if name not in known:
-        raise InputError(
-            f"unknown method `{method}`",
-            why=f"known: {', '.join(known)}",
-            hint=f"--method {nearest(name, known)}",
-        )
-    return _shipped(name)
+def _names() -> tuple[str, ...]:
+    return tuple(sorted({*_files(), *names("methods")}))
+
+
+def _named(name: str) -> Document:
+    """The recipe called `name`: a shipped file, or what a method's own facts make."""
+    if file := _files().get(name):
+        return _read(file)
+    if name in names("methods"):
+        return _of_method(load("methods", name, "METHOD"))
+    known = _names()
+    raise InputError(
+        f"unknown recipe `{name}`",
+        why=f"known: {', '.join(known)}; a file needs its suffix, `{name}.yaml`",
+        hint=f"--recipe {nearest(name, known)}",
+    )
+
+
+def _of_method(method: Method) -> Document:
+    """The first grid of a method, in the default's format or else the first one that holds it."""
+    label = METHOD_LABEL + method.name
+    grid, bits = method.grids[0]
+    formats = (_named(DEFAULT).data["format"], *names("formats"))
+    for size, output in product((GROUP_SIZES[0], None), formats):
+        found: Format = load("formats", output, "FORMAT")
+        if found.check(Scheme(grid, bits, size), ANY_LINEAR) is None:
+            scheme = {"grid": grid, "bits": bits, "group_size": "auto" if size else "channel"}
+            data = {"name": method.name, "description": method.summary, "method": method.name}
+            return Document(data | {"format": found.name, "scheme": scheme}, {(): label})
+    raise RefusedError(
+        f"no format holds {grid} with {bits} bits, which method {method.name} makes",
+        hint="--method gptq",
+    )
 
 
 def _read(path: File) -> Document:
@@ -168,15 +208,15 @@ def _manifested(text: str, path: File) -> str:
     return json.dumps(recipe, ensure_ascii=False)
 
 
-def _resolved(path: File) -> Document:
-    """The file merged into the recipe that it extends, recursively."""
-    chain = [_read(path)]
+def _resolved(document: Document) -> Document:
+    """The document merged into the recipe that it extends, recursively."""
+    chain = [document]
     while "extends" in chain[-1].data:
         name = chain[-1].data.pop("extends")
         if not isinstance(name, str) or len(chain) > MAX_EXTENDS:
             where = chain[-1].place(("extends",))
             raise InputError(f"{where}: extends: expected the name of a shipped recipe")
-        chain.append(_read(_shipped(name)))
+        chain.append(_named(name))
     document = chain.pop()
     while chain:
         document = document.merged(chain.pop())
@@ -218,7 +258,7 @@ def _holding(document: Document) -> Document:
     name = document.data.get("format")
     scheme = document.data.get("scheme")
     asymmetric = isinstance(scheme, dict) and scheme.get("symmetric") is False
-    shipped = document.place(("format",)).startswith(str(SHIPPED))
+    shipped = document.place(("format",)).startswith((str(SHIPPED), METHOD_LABEL))
     if asymmetric and shipped and name in ASYMMETRIC:
         return document.merged(Document({"format": ASYMMETRIC[name]}, {}))
     return document

@@ -8,12 +8,12 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from quantkit.core.errors import InputError
-from quantkit.core.options import Told
+from quantkit.core.method import Method
 from quantkit.core.recipe import Recipe
 from quantkit.core.registry import nearest
 
 
-def checked_options(method: Told, recipe: Recipe) -> Any:
+def checked_options(method: Method, recipe: Recipe) -> Any:
     """The options object of `method`, with the values that `recipe` sets.
 
     Raises:

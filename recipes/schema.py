@@ -12,9 +12,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
 from quantkit.core.limit import Gate, Undecided
-from quantkit.core.options import METHODS
 from quantkit.core.recipe import CalibrationSpec, GroupSize, Override, Recipe, SchemeSpec
-from quantkit.core.registry import names, nearest
+from quantkit.core.registry import load, names, nearest
 from quantkit.core.scheme import Activation, GridName
 from quantkit.recipes.document import Document, Path
 
@@ -308,8 +307,8 @@ def _unknown(shape: type[BaseModel], *path: str) -> tuple[str, str]:
     own = tuple((_BLOCKS[way[0]] if way else shape).model_fields)
     told = {
         f"options.{name}"
-        for facts in METHODS.values()
-        for name in facts.options.__dataclass_fields__
+        for method in names("methods")
+        for name in load("methods", method, "METHOD").options.__dataclass_fields__
     }
     inner = [f"{block}.{name}" for block in INNER for name in _BLOCKS[block].model_fields]
     meant = {full.rpartition(".")[2]: full for full in (*own, *([] if way else (*told, *inner)))}

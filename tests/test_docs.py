@@ -55,7 +55,8 @@ def test_every_function_named_is_public() -> None:
 
 def test_the_table_of_recipes_is_that_of_the_files() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| .* \| `([\w-]+)` \|$", RECIPES, re.MULTILINE)
-    shipped = {info.name: load_recipe(info.name).format for info in list_recipes()}
+    files = [info.name for info in list_recipes() if info.path]
+    shipped = {name: load_recipe(name).format for name in files}
     assert dict(rows) == shipped
 
 

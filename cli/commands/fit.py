@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quantkit.cli.console import Console, size, table
-from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, parse_tokens
+from quantkit.cli.options import (
+    Calibration,
+    Device,
+    Samples,
+    TrustRemoteCode,
+    entries,
+    parse_tokens,
+)
 from quantkit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ def fit(
     batch: Annotated[int, typer.Option(min=1, help="Sequences served at once.")] = 1,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
     engine: Annotated[
-        str, typer.Option(help="vllm, sglang, transformers or gptqmodel: what has to load it.")
+        str, typer.Option(help=f"{entries('engines')}: what has to load it.")
     ] = "vllm",
     bits: Annotated[str, typer.Option(metavar="N,...", help="Widths to choose from.")] = "4,8",
     group_size: Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quantkit.cli.console import Console, duration, size, table
-from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
+from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, entries
 from quantkit.cli.render.figures import evaluation_lines
 from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_text
 from quantkit.core.errors import InputError
@@ -39,7 +39,7 @@ def quantize(
         typer.Option(help="Shipped recipe, .yaml file, or an artifact's. Default: the method's."),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="gptq, awq, rtn, smoothquant or nf4. Default: gptq.")
+        str | None, typer.Option(help=f"{entries('methods')}. Default: gptq.")
     ] = None,
     bits: Annotated[int | None, typer.Option(help="2, 3, 4 or 8. Default: 4.")] = None,
     group_size: Annotated[
@@ -56,7 +56,7 @@ def quantize(
     ] = None,
     format_: Annotated[
         str | None,
-        typer.Option("--format", help="gptq, gptq-v2, awq, bitsandbytes or compressed-tensors."),
+        typer.Option("--format", help=f"{entries('formats')}."),
     ] = None,
     calibration: Calibration = None,
     samples: Samples = None,

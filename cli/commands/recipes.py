@@ -1,4 +1,4 @@
-"""List recipes, or show one."""
+"""List recipes, show one, or print the schema of their files."""
 
 from typing import Annotated
 
@@ -10,11 +10,12 @@ EXAMPLES = """\b
 Examples:
   quantkit recipes list
   quantkit recipes show gptq-w3 > mine.yaml
+  quantkit recipes schema > recipe.schema.json
 """
 
 
 def list_(console: Console) -> None:
-    """List the shipped recipes."""
+    """List the recipes that need no file."""
     from quantkit.recipes.loader import list_recipes
 
     found = list_recipes()
@@ -25,7 +26,7 @@ def list_(console: Console) -> None:
 
 def show(
     console: Console,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Shipped recipe, or a .yaml file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a recipe, or a .yaml file.")],
 ) -> None:
     """Print a recipe in full, as YAML that `quantize --recipe` takes."""
     from quantkit.recipes.loader import dump_recipe, load_recipe
@@ -35,4 +36,14 @@ def show(
     console.result(document_of(recipe), dump_recipe(recipe))
 
 
-COMMAND = {"list": list_, "show": show}
+def schema(console: Console) -> None:
+    """Print the JSON Schema of a recipe file, with every method's options."""
+    import json
+
+    from quantkit.recipes.json_schema import recipe_schema
+
+    found = recipe_schema()
+    console.result(found, json.dumps(found, indent=2))
+
+
+COMMAND = {"list": list_, "show": show, "schema": schema}

@@ -22,8 +22,9 @@ from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import prepare
 from quantkit.planning.run.timing import Pace, Solving, machine_key
 from quantkit.recipes.loader import build_recipe
-from quantkit.stats.hessian import CHUNK, InputCollector
+from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputStats
+from quantkit.stats.sizes import CHUNK
 
 SHAPES = ((512, 512), (64, 2048), (2048, 2048))
 """Outputs and inputs of the linears that are solved: what grows with which of them comes apart."""
@@ -133,7 +134,8 @@ def _solving(
     method: Method, inputs: dict[int, torch.Tensor], generator: torch.Generator
 ) -> Solving:
     """What a method takes of a weight, by least squares of relative errors."""
-    scheme = next(s for s in SCHEMES if (s.grid, s.bits) in method.grids)
+    known = (s for s in SCHEMES if (s.grid, s.bits) in method.grids)
+    scheme = next(known, Scheme(*method.grids[0], 64))
     options, rows = method.options(), []
     for outputs, width in SHAPES:
         stats = _statistics(inputs[width])

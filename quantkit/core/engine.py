@@ -20,7 +20,12 @@ def no_fault(*_: object) -> None:
 class Engine:
     """One inference engine.
 
-    refuses(format, scheme, linear): a sentence saying why the engine does not load it, or None.
+    `formats`: those that it loads, the one to propose first at first; all others are refused and
+        none of its rules is asked about them (`core.rules.load_fault`).
+    refuses(format, scheme, linear): a sentence saying why the engine does not load a linear in one
+        of its formats, or None; a remedy may follow after `; try: `.
+    usage(format): Markdown that shows how to load a folder in that format, `FOLDER` in its place;
+        the model card of each artifact that the engine loads has it.
     refuses_slice(format, scheme, whole, slice): the same of what one of several tensor-parallel
         ranks holds of a linear, or of linears that the engine makes one of.
     refuses_gpu(format, scheme, capability): the same of a GPU; `capability` is CUDA's ("8.9"), or
@@ -34,7 +39,9 @@ class Engine:
     name: str
     summary: str
     versions: str
+    formats: tuple[str, ...]
     refuses: Callable[[str, Scheme, LinearFacts], str | None]
+    usage: Callable[[str], str]
     refuses_slice: Callable[[str, Scheme, LinearFacts, LinearFacts], str | None] = no_fault
     refuses_gpu: Callable[[str, Scheme | None, str], str | None] = no_fault
     serves: Callable[[str, str, str | None], str] = same_dtype

@@ -35,6 +35,7 @@ class Format:
     parse(config, name): the Scheme of linear `name` under such a block, also other tools'; None
         if it is dense.
     check(scheme, linear): a sentence saying what the format cannot hold and what it can, or None.
+    `unloaded`: why no engine is meant to load it; empty where the file of an engine lists it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Format:
     parse: Callable[[Mapping[str, Any], str], Scheme | None]
     check: Callable[[Scheme, LinearFacts], str | None]
     matches: Callable[[Mapping[str, Any]], bool]
+    unloaded: str = ""
 
 
 Parse = Callable[[Mapping[str, Any], str], Scheme | None]

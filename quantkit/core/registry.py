@@ -5,7 +5,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from quantkit.core.errors import InputError
+from quantkit.core.errors import InputError, QuantkitError
 
 
 def names(folder: str) -> tuple[str, ...]:
@@ -38,9 +38,17 @@ def load(folder: str, name: str, attribute: str) -> Any:
 
     Raises:
         InputError: as `find`.
+        QuantkitError: its file does not export it.
     """
-    module = find(folder, name).replace("-", "_")
-    return getattr(import_module(f"quantkit.{folder}.{module}"), attribute)
+    module = f"quantkit.{folder}.{find(folder, name).replace('-', '_')}"
+    entry = import_module(module)
+    if not hasattr(entry, attribute):
+        raise QuantkitError(
+            f"{module.replace('.', '/')}.py exports no {attribute}",
+            why=f"each file of quantkit.{folder} is an entry of its registry",
+            hint=f"add {attribute} to the file; CONTRIBUTING.md shows one",
+        )
+    return getattr(entry, attribute)
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:

@@ -6,18 +6,15 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.format import Format
-from quantkit.core.options import Told
+from quantkit.core.method import Method
 from quantkit.core.scheme import Scheme
 
 
-def rules_of(method: Told | None, output: Format, engines: Sequence[Engine]) -> list[Check]:
-    """The rules that every scheme has to keep; each gives a sentence saying what it breaks.
-
-    A `method` of None breaks none.
-    """
+def rules_of(method: Method, output: Format, engines: Sequence[Engine]) -> list[Check]:
+    """The rules that every scheme has to keep; each gives a sentence saying what it breaks."""
 
     def method_check(scheme: Scheme, _: LinearFacts) -> str | None:
-        if method is None or (scheme.grid, scheme.bits) in method.grids:
+        if (scheme.grid, scheme.bits) in method.grids:
             return None
         near = sorted((abs(b - scheme.bits), b) for grid, b in method.grids if grid == scheme.grid)
         hint = f"--bits {near[0][1]}" if near else f"--set scheme.grid={min(method.grids)[0]}"
@@ -34,9 +31,38 @@ def rules_of(method: Told | None, output: Format, engines: Sequence[Engine]) -> 
         return f"{fault}; try: --format {holding[0]}" if holding else fault
 
     def engine_check(engine: Engine) -> Callable[[Scheme, LinearFacts], str | None]:
-        return lambda scheme, linear: engine.refuses(output.name, scheme, linear)
+        return lambda scheme, linear: load_fault(engine, output, scheme, linear)
 
     def sense_check(scheme: Scheme, _: LinearFacts) -> str | None:
         return scheme.contradiction()
 
     return [sense_check, method_check, format_check, *(engine_check(engine) for engine in engines)]
+
+
+def load_fault(engine: Engine, output: Format, scheme: Scheme, linear: LinearFacts) -> str | None:
+    """Why `engine` does not load `linear` in a format, as a sentence; None if it does.
+
+    Its own rules are asked about the formats that it lists, and no others.
+    """
+    if output.name in engine.formats:
+        return engine.refuses(output.name, scheme, linear)
+    fault = f"{engine.summary} does not load format `{output.name}`"
+    for asked, method in ((scheme, ""), (Scheme(), "--method gptq ")):
+        held = (name for name in engine.formats if _loads(engine, name, asked, linear))
+        if (name := next(held, None)) is not None:
+            return f"{fault}; try: {method}--format {name}"
+    return f"{fault}; try: another engine"
+
+
+def unloaded(output: Format) -> str | None:
+    """That no engine loads a format, as a sentence; None where the file of one lists it."""
+    engines = (registry.load("engines", name, "ENGINE") for name in registry.names("engines"))
+    if any(output.name in engine.formats for engine in engines):
+        return None
+    why = f": {output.unloaded}" if output.unloaded else " yet"
+    return f"no engine loads format `{output.name}`{why}"
+
+
+def _loads(engine: Engine, name: str, scheme: Scheme, linear: LinearFacts) -> bool:
+    output: Format = registry.load("formats", name, "FORMAT")
+    return output.check(scheme, linear) is None and engine.refuses(name, scheme, linear) is None

@@ -7,6 +7,8 @@ GridName = Literal["int", "nf4"]
 Activation = Literal["int8-token"]
 
 GROUP_SIZES = (128, 64, 32)
+INTEGERS: tuple[tuple[GridName, int], ...] = (("int", 4), ("int", 8), ("int", 3), ("int", 2))
+"""The integer grids, as (grid, bits), that formats hold."""
 NESTED_SIZE = 256
 """Scales of NF4 that share one fp32 scale of their own under double quantization."""
 

@@ -15,17 +15,28 @@ def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
     """Why GPTQModel would not load a linear."""
     if scheme.activation:
         return "GPTQModel has no 8-bit activations; try: --recipe gptq"
-    if output not in GROUPS:
-        return f"GPTQModel loads gptq, gptq_v2 and awq, not {output}; try: --format gptq"
     if scheme.group_size and scheme.group_size not in GROUPS[output]:
         sizes = ", ".join(map(str, GROUPS[output]))
         return f"GPTQModel loads {output} with groups of {sizes} or whole channels"
     return None
 
 
+def usage(_output: str) -> str:
+    """How a folder is loaded."""
+    return """\
+```python
+# pip install gptqmodel
+from gptqmodel import GPTQModel
+
+model = GPTQModel.load("FOLDER")
+```"""
+
+
 ENGINE = Engine(
     name="gptqmodel",
     summary="ModelCloud GPTQModel",
     versions="gptqmodel 7.7",
+    formats=tuple(GROUPS),
     refuses=refuses,
+    usage=usage,
 )

@@ -65,11 +65,21 @@ def serves(dtype: str, model_type: str, _capability: str | None) -> str:
     return "BF16" if model_type.startswith("gemma") else "F16"
 
 
+def usage(_output: str) -> str:
+    """How a folder is served."""
+    return """\
+```sh
+python -m sglang.launch_server --model-path FOLDER
+```"""
+
+
 ENGINE = Engine(
     name="sglang",
     summary="SGLang",
     versions="SGLang 0.5.23 (read)",
+    formats=("compressed-tensors", "gptq", "gptq-v2", "awq", "bitsandbytes"),
     refuses=refuses,
+    usage=usage,
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
     serves=serves,

@@ -6,6 +6,14 @@ from quantkit.core.scheme import Scheme
 
 GPTQMODEL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)
 AWQ_GROUPS = (16, 32, 64, 128)
+NEEDS = {
+    "compressed-tensors": "compressed-tensors accelerate",
+    "gptq": "gptqmodel optimum accelerate",
+    "gptq-v2": "gptqmodel optimum accelerate",
+    "awq": "gptqmodel accelerate",
+    "bitsandbytes": "bitsandbytes accelerate",
+}
+"""The formats that it loads, and what it asks for beside itself to do so."""
 
 
 def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
@@ -45,10 +53,24 @@ def _list(sizes: tuple[int, ...]) -> str:
     return ", ".join(map(str, sizes))
 
 
+def usage(output: str) -> str:
+    """How a folder is loaded."""
+    return f"""\
+```python
+# pip install transformers {NEEDS[output]}
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("FOLDER", dtype="auto", device_map="auto")
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+```"""
+
+
 ENGINE = Engine(
     name="transformers",
     summary="Hugging Face transformers",
     versions="transformers 5.23, gptqmodel 7.7, optimum 2.3, bitsandbytes 0.50, "
     "compressed-tensors 0.20",
+    formats=tuple(NEEDS),
     refuses=refuses,
+    usage=usage,
 )

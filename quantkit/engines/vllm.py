@@ -15,6 +15,8 @@ BLACKWELL = (10, 0)
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 """Families that vLLM does not run in fp16."""
 
+FORMATS = ("compressed-tensors", "gptq", "gptq-v2", "awq")
+"""Not bitsandbytes: vLLM has no loader for it since 0.32."""
 METHODS = (
     *("auto-round", "auto_awq", "auto_gptq", "awq", "awq_marlin", "compressed-tensors"),
     *("deepseek_v4_fp8", "experts_int8", "fbgemm_fp8", "fp8", "fp_quant", "gpt_oss_mxfp4"),
@@ -25,11 +27,6 @@ METHODS = (
 
 def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
     """Why vLLM would not load a linear."""
-    if output == "bitsandbytes":
-        return (
-            "vLLM has no bitsandbytes loader since 0.32; "
-            "try: --method gptq --format compressed-tensors"
-        )
     if output in ("gptq", "gptq-v2"):
         if not scheme.symmetric:
             return "vLLM loads symmetric GPTQ only; try: --format compressed-tensors"
@@ -93,11 +90,21 @@ def _version(capability: str) -> tuple[int, ...]:
     return tuple(int(part) for part in capability.split("."))
 
 
+def usage(_output: str) -> str:
+    """How a folder is served."""
+    return """\
+```sh
+vllm serve FOLDER
+```"""
+
+
 ENGINE = Engine(
     name="vllm",
     summary="vLLM",
     versions="vLLM 0.32 (CPU build, run), 0.33 (read)",
+    formats=FORMATS,
     refuses=refuses,
+    usage=usage,
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
     serves=serves,

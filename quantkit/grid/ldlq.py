@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import torch
 
 from quantkit.grid.affine import AffineGrid, Bounds
+from quantkit.grid.workspace import NUMBERS
 
 LEAF = 16  # columns rounded one by one between two matrix products
-NUMBERS = 1 << 21  # weights of a chunk of rows: 8 MB in fp32; each trial copies one group of them
 
 Candidates = tuple[torch.Tensor, torch.Tensor | None]
 """Scales and zeros of one group to try, fp32 (trials, rows) each; zeros None where symmetric."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.workspace import PANEL
 
-PANEL = 1 << 18  # weights per step: 1 MB in fp32, which fits a core's cache
 # Lowest fraction of the min-max scale to try, by bits. The fewer the codes, the more clipping the
 # largest weights pays for finer steps.
 SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from quantkit.core.method import Method, Solved
-from quantkit.core.options import METHODS, AwqOptions
-from quantkit.core.scheme import Scheme
-from quantkit.grid.affine import AffineGrid
-from quantkit.grid.nearest import importance_of, nearest, round_each
-from quantkit.grid.quadratic import row_losses
+from quantkit.core.method import GroupShape, Method, Solved
+from quantkit.core.scheme import INTEGERS, Scheme
 from quantkit.grid.threads import one_thread
+from quantkit.grid.workspace import FP32, copies, folding, square
 
 if TYPE_CHECKING:
+    import torch
+
     from quantkit.stats.inputs import InputStats
 
 ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
 GAIN = 0.98  # of the loss without rescaling, at most; less is not worth touching the producer
 POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # of the inputs' magnitude; more never were best
+
+
+@dataclass(frozen=True)
+class AwqOptions:
+    """Every ingredient can be switched off.
+
+    rescale: search scales of input channels.
+    clip: fit each group's range to least weighted error, instead of spanning it.
+    signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
+    sink: weight of the sequences' first tokens where keys and values are made, in units of all
+        tokens together.
+    """
+
+    rescale: bool = True
+    clip: bool = True
+    signed: bool = True
+    sink: float = 1.0
 
 
 @one_thread()
@@ -33,6 +48,12 @@ def rescale(
     """
     if not options.rescale:
         return None
+    import torch
+
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.nearest import importance_of, nearest
+    from quantkit.grid.quadratic import row_losses
+
     stacked = torch.cat(weights)
     rows = stacked[:: -(-len(stacked) // ROWS)]
     # scales that storage does not round: which of the candidates is best does not depend on it
@@ -65,18 +86,28 @@ def quantize(
     options: AwqOptions,
 ) -> list[Solved]:
     """Each (rescaled) weight rounded by itself."""
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.nearest import round_each
+
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
     hessian = stats.hessian if stats else None
     return round_each(weights, hessian, scheme, grid, search=options.clip)
+
+
+def workspace(group: GroupShape) -> int:
+    """The most of trying candidates on some rows, and of folding the best one."""
+    trying = (1 if group.mixes_tokens else 0) * square(group) + 8 * FP32 * ROWS * group.inputs
+    return max(copies(group) + FP32 * group.weights + trying, folding(group))
 
 
 METHOD = Method(
     name="awq",
     summary="channel scales folded into the producer, then round to nearest; no solve",
     paper="AWQ, arXiv 2306.00978; scales and clipping from the Hessian instead of forwards",
-    grids=METHODS["awq"].grids,
+    grids=INTEGERS,
     needs_inputs=True,
     options=AwqOptions,
+    workspace=workspace,
     quantize=quantize,
     rescale=rescale,
 )

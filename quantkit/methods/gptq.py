@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import torch
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from quantkit.core.errors import QuantkitError
-from quantkit.core.method import Method, Solved
-from quantkit.core.options import METHODS, GptqOptions
-from quantkit.core.scheme import Scheme
-from quantkit.grid.affine import AffineGrid
-from quantkit.grid.ldlq import Candidates, Feedback, factor, ldlq
-from quantkit.grid.nearest import assemble, importance_of, nearest
-from quantkit.grid.quadratic import row_losses
-from quantkit.grid.search import search_scales
+from quantkit.core.method import GroupShape, Method, Solved
+from quantkit.core.scheme import INTEGERS, Scheme
 from quantkit.grid.threads import one_thread
+from quantkit.grid.workspace import FP32, NUMBERS, copies, rounding, square
 
 if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.ldlq import Candidates, Feedback
     from quantkit.grid.qtensor import QTensor
     from quantkit.stats.inputs import InputStats
 
 TRIALS = (1.0, 0.94, 1.06)  # of the scale of least weighted error
+
+
+@dataclass(frozen=True)
+class GptqOptions:
+    """Every ingredient can be switched off.
+
+    damp: added to the diagonal of H, in units of its mean.
+    scale_free_damping: damp is in units of each entry of the diagonal instead.
+    sink: weight of the sequences' first tokens where keys and values are made, in units of all
+        tokens together; plain GPTQ ruins those that every query looks at.
+    signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
+    search: a group's scale spans it ("minmax"), has the least error weighted by the pivots
+        ("weighted"), or is the best of some around that one by a run through the group ("trial").
+    order: channels with large inputs first, groups kept together ("group"), or as they stand.
+    keep_better_rows: rows on which rounding to nearest loses less are taken from there.
+    """
+
+    damp: float = 0.05
+    scale_free_damping: bool = False
+    sink: float = 1.0
+    signed: bool = True
+    search: Literal["trial", "weighted", "minmax"] = "trial"
+    order: Literal["group", "natural"] = "group"
+    keep_better_rows: bool = True
 
 
 @one_thread()
@@ -41,6 +62,12 @@ def quantize(
     """
     if stats is None:
         raise QuantkitError("gptq needs calibration inputs", hint="rtn works without")
+    import torch
+
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.nearest import importance_of, nearest
+    from quantkit.grid.quadratic import row_losses
+
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
     stacked = torch.cat(weights)
     size = scheme.group_size or stacked.shape[1]
@@ -62,6 +89,8 @@ def _feedback(
     stats: InputStats, size: int, options: GptqOptions
 ) -> tuple[Feedback | None, tuple[str, ...]]:
     """The factor of the damped Hessian with its order, and the fallbacks that it took."""
+    from quantkit.grid.ldlq import factor
+
     hessian = stats.attended(options.sink)
     order = _order(hessian.diagonal(), size, options)
     ordered = hessian.index_select(0, order).index_select(1, order)
@@ -79,6 +108,8 @@ def _feedback(
 
 def _ladder(damp: float) -> Iterator[tuple[float, torch.dtype]]:
     """What is tried until the Hessian is positive definite: precision first, then more damping."""
+    import torch
+
     yield damp, torch.float32
     yield damp, torch.float64
     for factor_ in (10, 100):
@@ -91,6 +122,8 @@ def _order(diagonal: torch.Tensor, size: int, options: GptqOptions) -> torch.Ten
     Groups by mean, and channels within a group, so that codes written back in their natural order
     keep one scale per run of `size` channels.
     """
+    import torch
+
     if options.order == "natural":
         return torch.arange(diagonal.numel(), device=diagonal.device).flip(0)
     grouped = diagonal.view(-1, size)
@@ -107,6 +140,11 @@ def _solve(
     options: GptqOptions,
 ) -> QTensor:
     """The stacked weights rounded with feedback, back in the natural order of channels."""
+    import torch
+
+    from quantkit.grid.ldlq import ldlq
+    from quantkit.grid.nearest import assemble
+    from quantkit.grid.search import search_scales
 
     def candidates(targets: torch.Tensor, pivots: torch.Tensor) -> Candidates:
         if options.search == "minmax":
@@ -136,6 +174,10 @@ def _better_rows(
     hessian: torch.Tensor,
 ) -> tuple[QTensor, torch.Tensor]:
     """Row by row the one of less loss: rows are independent, so neither is ever beaten."""
+    import torch
+
+    from quantkit.grid.quadratic import row_losses
+
     others = row_losses(rounded.dequantize().sub_(stacked), hessian)
     better = (losses <= others)[:, None]
     zeros = None
@@ -174,12 +216,24 @@ def _split(
         start += count
 
 
+def workspace(group: GroupShape) -> int:
+    """All linears stacked; the Hessian is ordered and factored, then LDLQ, then nearest codes."""
+    weights, hessian = group.weights, square(group)
+    width = min(sum(group.outputs), max(16, NUMBERS // group.inputs))
+    chunk = width * (5 * group.inputs + FP32 * group.group * (4 * len(TRIALS) + 2))
+    factoring = (3 if group.mixes_tokens else 2) * hessian
+    solving = hessian + 6 * weights + chunk
+    comparing = hessian + weights + rounding(group, weights)
+    return copies(group) + FP32 * weights + max(factoring, solving, comparing)
+
+
 METHOD = Method(
     name="gptq",
     summary="column by column with error feedback; the best at 3 and 4 bits",
     paper="GPTQ, arXiv 2210.17323; as LDLQ, arXiv 2307.13304; order by GAR, arXiv 2505.14638",
-    grids=METHODS["gptq"].grids,
+    grids=INTEGERS,
     needs_inputs=True,
     options=GptqOptions,
+    workspace=workspace,
     quantize=quantize,
 )

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from quantkit.core.method import Method, Solved
-from quantkit.core.options import METHODS, Nf4Options
+from quantkit.core.method import GroupShape, Method, Solved
 from quantkit.core.scheme import Scheme
-from quantkit.grid.dynamic8 import nested_of, nested_scales
-from quantkit.grid.nearest import importance_of
-from quantkit.grid.normal4 import NF4
-from quantkit.grid.qtensor import QTensor
-from quantkit.grid.quadratic import relative_loss
 from quantkit.grid.threads import one_thread
+from quantkit.grid.workspace import copies, searching
 
 if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.qtensor import QTensor
     from quantkit.stats.inputs import InputStats
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # of a block's absmax
@@ -24,6 +21,16 @@ REFITS = 2
 NUMBERS = 1 << 18  # searched at a time: 1 MB of fp32
 PLACES = 4096  # of [-1, 1] at which the search looks the nearest value up
 TINY = 1e-38  # bitsandbytes' least scale
+
+
+@dataclass(frozen=True)
+class Nf4Options:
+    """search: scales of least error, weighted by the Hessian's diagonal where inputs are known.
+
+    Without it codes and scales, nested ones too, are those of bitsandbytes, bit for bit.
+    """
+
+    search: bool = True
 
 
 @one_thread()
@@ -35,6 +42,9 @@ def quantize(
     options: Nf4Options,
 ) -> list[Solved]:
     """Each weight by itself."""
+    from quantkit.grid.nearest import importance_of
+    from quantkit.grid.quadratic import relative_loss
+
     solved = []
     for weight in weights:
         importance = importance_of(stats.diagonal) if stats else weight.new_ones(weight.shape[1])
@@ -48,6 +58,12 @@ def quantize(
 
 def _rounded(weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme) -> QTensor:
     """One weight (rows, in_features); the last of its blocks may be short."""
+    import torch
+
+    from quantkit.grid.dynamic8 import nested_of, nested_scales
+    from quantkit.grid.normal4 import NF4
+    from quantkit.grid.qtensor import QTensor
+
     size = scheme.group_size or weight.numel()
     short = -weight.numel() % size
     blocks = torch.nn.functional.pad(weight.flatten(), (0, short)).view(-1, size)
@@ -72,6 +88,8 @@ def _rounded(weight: torch.Tensor, importance: torch.Tensor | None, scheme: Sche
 
 def _searched(blocks: torch.Tensor, absmax: torch.Tensor, importance: torch.Tensor) -> torch.Tensor:
     """Scales (blocks,) of least weighted error; `importance` repeats along the flattened weight."""
+    import torch
+
     size = blocks.shape[1]
     step = max(1, NUMBERS // size)
     found = []
@@ -87,6 +105,10 @@ class _Search:
     """The best scale so far of each block."""
 
     def __init__(self, blocks: torch.Tensor, weights: torch.Tensor, absmax: torch.Tensor) -> None:
+        import torch
+
+        from quantkit.grid.normal4 import NF4
+
         self.blocks, self.weights, self.absmax = blocks, weights, absmax
         self.scales = absmax
         self.error = torch.full_like(absmax, torch.inf)
@@ -96,6 +118,8 @@ class _Search:
         self.buffer = torch.empty_like(blocks)
 
     def run(self) -> torch.Tensor:
+        import torch
+
         for fraction in FRACTIONS:
             self.offer(self.absmax * fraction)
         for _ in range(REFITS):
@@ -108,6 +132,8 @@ class _Search:
 
     def offer(self, scales: torch.Tensor) -> None:
         """Takes these scales for the blocks where they are better."""
+        import torch
+
         residual = self.values(scales).mul_(scales[:, None]).sub_(self.blocks).square_()
         error = torch.linalg.vecdot(residual, self.weights)
         better = error < self.error
@@ -116,6 +142,8 @@ class _Search:
 
     def values(self, scales: torch.Tensor) -> torch.Tensor:
         """The nearest of the 16 values, in units of `scales`; a table lookup is 5 times faster."""
+        import torch
+
         places = torch.mul(
             self.blocks, (PLACES / 2 / scales.clamp(min=TINY * PLACES))[:, None], out=self.buffer
         )
@@ -123,12 +151,18 @@ class _Search:
         return self.nearest.index_select(0, places.int().flatten()).view_as(self.blocks)
 
 
+def workspace(group: GroupShape) -> int:
+    """Copies in fp32 and codes; dequantizing looks values up by 64-bit places: 16 bytes each."""
+    return copies(group) + group.weights + max(16 * group.largest, searching(group.largest))
+
+
 METHOD = Method(
     name="nf4",
     summary="NormalFloat for bitsandbytes; scales searched, or bit for bit its own",
     paper="QLoRA, arXiv 2305.14314, section 3",
-    grids=METHODS["nf4"].grids,
+    grids=(("nf4", 4),),
     needs_inputs=False,
     options=Nf4Options,
+    workspace=workspace,
     quantize=quantize,
 )

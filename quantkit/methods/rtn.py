@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from quantkit.core.method import Method, Solved
-from quantkit.core.options import METHODS, RtnOptions
-from quantkit.core.scheme import Scheme
-from quantkit.grid.affine import AffineGrid
-from quantkit.grid.nearest import round_each
+from quantkit.core.method import GroupShape, Method, Solved
+from quantkit.core.scheme import INTEGERS, Scheme
 from quantkit.grid.threads import one_thread
+from quantkit.grid.workspace import copies, rounding_each
 
 if TYPE_CHECKING:
+    import torch
+
     from quantkit.stats.inputs import InputStats
+
+
+@dataclass(frozen=True)
+class RtnOptions:
+    """search: fit scales to least error, weighted by the Hessian's diagonal where inputs are known.
+
+    signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
+    """
+
+    search: bool = True
+    signed: bool = True
 
 
 @one_thread()
@@ -26,17 +36,26 @@ def quantize(
     options: RtnOptions,
 ) -> list[Solved]:
     """Each weight rounded by itself."""
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.nearest import round_each
+
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
     hessian = stats.hessian if stats else None
     return round_each(weights, hessian, scheme, grid, search=options.search)
+
+
+def workspace(group: GroupShape) -> int:
+    """Copies in fp32, and one linear after the other rounded."""
+    return copies(group) + rounding_each(group)
 
 
 METHOD = Method(
     name="rtn",
     summary="round to nearest, scales searched; no solve",
     paper="the baseline of all others; scale search after OCTAV (arXiv 2206.06501) and llama.cpp",
-    grids=METHODS["rtn"].grids,
+    grids=INTEGERS,
     needs_inputs=False,
     options=RtnOptions,
+    workspace=workspace,
     quantize=quantize,
 )

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
-from quantkit.core.method import Method, Solved
-from quantkit.core.options import METHODS, SmoothquantOptions
+from quantkit.core.method import GroupShape, Method, Solved
 from quantkit.core.scheme import Scheme
-from quantkit.grid.activation import int8_per_token
-from quantkit.grid.affine import AffineGrid
-from quantkit.grid.nearest import nearest, round_each
-from quantkit.grid.quadratic import row_losses
 from quantkit.grid.threads import one_thread
+from quantkit.grid.workspace import FP32, copies, folding
 
 if TYPE_CHECKING:
+    import torch
+
     from quantkit.stats.inputs import InputStats
 
 ALPHAS = tuple(i / 10 for i in range(11))
 ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
+
+
+@dataclass(frozen=True)
+class SmoothquantOptions:
+    """Every ingredient can be switched off.
+
+    rescale: fold channel scales into the producer. alpha: how much of the inputs' range goes into
+        the weights, from 0 to 1; None searches it for each pair of producer and group.
+    search: fit each row's scale to least weighted error, instead of spanning the row.
+    """
+
+    rescale: bool = True
+    alpha: float | None = None
+    search: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse an alpha that no share is."""
+        if self.alpha is not None and self.alpha > 1:
+            raise ValueError(f"alpha is a share from 0 to 1, not {self.alpha}")
 
 
 @one_thread()
@@ -29,6 +45,8 @@ def rescale(
     """Scales max|x|^alpha / max|w|^(1 - alpha) (equation 4) of least expected error, or None."""
     if not options.rescale:
         return None
+    import torch
+
     stacked = torch.cat(weights)
     inputs, columns = (_floored(r) for r in (stats.absmax, stacked.abs().amax(0)))
     alphas = ALPHAS if options.alpha is None else (options.alpha,)
@@ -54,6 +72,13 @@ def _expected_error(
 
     The latter from the sample, with errors of channels taken for independent.
     """
+    import torch
+
+    from quantkit.grid.activation import int8_per_token
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.nearest import nearest
+    from quantkit.grid.quadratic import row_losses
+
     rows = weight[:: -(-len(weight) // ROWS)]
     grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32, signed=False)
     error = nearest(rows * s, None, scheme, grid).dequantize() / s - rows
@@ -73,18 +98,28 @@ def quantize(
     options: SmoothquantOptions,
 ) -> list[Solved]:
     """Each (rescaled) weight rounded by itself; scales are positive, as int8 kernels expect."""
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.nearest import round_each
+
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, signed=False)
     hessian = stats.hessian if stats else None
     return round_each(weights, hessian, scheme, grid, search=options.search)
+
+
+def workspace(group: GroupShape) -> int:
+    """The most of trying candidates on the sample, and of folding the best one."""
+    trying = 3 * FP32 * group.weights + 4 * FP32 * group.sample * group.inputs
+    return max(copies(group) + trying, folding(group))
 
 
 METHOD = Method(
     name="smoothquant",
     summary="8-bit weights and activations, outlier channels folded into the producer",
     paper="SmoothQuant, arXiv 2211.10438, section 4; alpha by expected error",
-    grids=METHODS["smoothquant"].grids,
+    grids=(("int", 8),),
     needs_inputs=True,
     options=SmoothquantOptions,
+    workspace=workspace,
     quantize=quantize,
     rescale=rescale,
 )

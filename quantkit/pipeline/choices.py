@@ -40,10 +40,12 @@ def choices_of(
     structure: Structure,
     schemes: Sequence[Scheme],
     checks: Iterable[Check],
+    overrides: Sequence[Override] = (),
 ) -> list[Choice]:
     """One choice for each group of linears that are `quantized`, in the order of the blocks.
 
-    All routed experts of a block are one: engines run them as one operation.
+    All routed experts of a block are one: engines run them as one operation. `overrides` are
+    those of the model's family: they leave only what they state to choose.
     """
     rules = tuple(checks)
     by_name = {linear.name: linear for linear in quantized}
@@ -57,7 +59,11 @@ def choices_of(
                 together.setdefault(expert[0] if expert[1] else group.names[0], []).append(group)
         for groups in together.values():
             linears = tuple(by_name[f"{prefix}.{n}"] for g in groups for n in g.names)
-            legal = (s for s in schemes if all(_holds(s, linear, rules) for linear in linears))
+            legal = (
+                s
+                for s in schemes
+                if all(_holds(s, f, rules) and _as_stated(s, f, overrides) for f in linears)
+            )
             found.append(Choice(index, tuple(groups), linears, (*legal, None)))
     return found
 
@@ -66,6 +72,18 @@ def _holds(scheme: Scheme, linear: LinearFacts, checks: tuple[Check, ...]) -> bo
     if scheme.group_size and linear.in_features % scheme.group_size:
         return False
     return all(check(scheme, linear) is None for check in checks)
+
+
+def _as_stated(scheme: Scheme, linear: LinearFacts, overrides: Iterable[Override]) -> bool:
+    """Whether a scheme is what overrides, those of a family, state of a linear."""
+    size = scheme.group_size or "channel"
+    return all(
+        override.bits in (None, scheme.bits)
+        and override.group_size in (None, "auto", size)
+        and override.symmetric in (None, scheme.symmetric)
+        for override in overrides
+        if override.covers(linear.name)
+    )
 
 
 def overrides_for(

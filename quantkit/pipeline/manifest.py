@@ -10,6 +10,7 @@ from quantkit.checkpoint.source import Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
+from quantkit.core.rules import load_fault
 from quantkit.pipeline.built import Built
 from quantkit.pipeline.calibrate import calibration_remarks
 from quantkit.pipeline.prepare import Prepared
@@ -56,7 +57,7 @@ def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
     for name in registry.names("engines"):
         engine: Engine = registry.load("engines", name, "ENGINE")
         reasons = (
-            engine.refuses(prepared.format.name, fate.scheme, fate.linear)
+            load_fault(engine, prepared.format, fate.scheme, fate.linear)
             for fate in prepared.plan.fates
             if fate.scheme is not None
         )

@@ -11,7 +11,7 @@ from quantkit.core.format import Format
 from quantkit.core.method import Method
 from quantkit.core.plan import Fate, Plan, make_plan
 from quantkit.core.recipe import Recipe
-from quantkit.core.rules import rules_of
+from quantkit.core.rules import rules_of, unloaded
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
@@ -49,6 +49,8 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     structure = trace_structure(model.skeleton)
     facts, idle = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
+    if warning := unloaded(output):
+        plan = replace(plan, remarks=(*plan.remarks, warning))
     if idle:
         fates = tuple(Fate(f, None, "the forward never calls it") for f in idle)
         remark = f"{len(idle)} linears that the forward never calls are copied"

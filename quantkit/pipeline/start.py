@@ -8,7 +8,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.recipe import Recipe
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.prepare import Prepared, parts_of, prepare
-from quantkit.recipes.loader import build_recipe, load_family
+from quantkit.recipes.loader import build_recipe, with_family
 
 
 def checked(recipe: Recipe | None) -> Recipe:
@@ -23,16 +23,14 @@ def checked(recipe: Recipe | None) -> Recipe:
 
 
 def start(model: OpenModel, recipe: Recipe) -> Prepared:
-    """The plan for the recipe, after the exceptions and beside the remarks of the model's family.
+    """The plan for the recipe, with the overrides and the notes of the model's family.
 
     Raises:
         InputError, RefusedError: as `prepare`.
     """
-    family = load_family(model.config.model_type)
-    if family is None:
-        return prepare(model, recipe)
-    prepared = prepare(model, replace(recipe, overrides=(*family.overrides, *recipe.overrides)))
-    remarks = (*prepared.plan.remarks, *family.notes)
+    stated, notes = with_family(recipe, model.config.model_type)
+    prepared = prepare(model, stated)
+    remarks = (*prepared.plan.remarks, *notes)
     return replace(prepared, plan=replace(prepared.plan, remarks=remarks))
 
 

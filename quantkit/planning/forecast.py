@@ -7,6 +7,7 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Recipe
+from quantkit.core.rules import unloaded
 from quantkit.planning.model.inventory import Part
 from quantkit.planning.model.kv import cache_bytes, dynamic_cache
 from quantkit.planning.model.served import as_served
@@ -115,6 +116,9 @@ def forecast(
     if place is not None:
         engine: Engine = registry.load("engines", place.engine, "ENGINE")
         require_legal(engine, model, stored_build(model), place.degrees)
+    formats = dict.fromkeys(recipe.format for recipe in recipes)
+    outputs = (registry.load("formats", name, "FORMAT") for name in formats)
+    model = replace(model, notes=(*model.notes, *filter(None, map(unloaded, outputs))))
     outlooks = [_outlook(model, stored_build(model), place, load)]
     for recipe in () if model.quantized and not asked else recipes:
         try:

@@ -1,28 +1,20 @@
 """The model card of an artifact: its README.md, made from its manifest."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
 from quantkit.checkpoint.files import inside, opened, read_into
+from quantkit.core import registry
 from quantkit.core.errors import QuantkitError
 from quantkit.recipes.document import dump, parse
 
 CARD_BYTES = 64 * 2**10
 """Of the original's card; front matter stands at its beginning."""
 KEPT_FIELDS = ("license", "license_name", "license_link", "language", "pipeline_tag")
-
-NEEDS = {
-    "gptq": "gptqmodel optimum accelerate",
-    "gptq-v2": "gptqmodel optimum accelerate",
-    "awq": "gptqmodel accelerate",
-    "bitsandbytes": "bitsandbytes accelerate",
-    "compressed-tensors": "compressed-tensors accelerate",
-}
-"""What transformers asks for beside itself to load a format."""
 
 TEMPLATE = """\
 ---
@@ -49,32 +41,11 @@ Weight files: {{ "{:,}".format(manifest.bytes) }} bytes, \
 ## Loading
 
 Where `FOLDER` is this folder or its id on the hub:
-{% for engine in engines %}
-{%- if engine == "transformers" %}
-```python
-# pip install transformers {{ needs }}
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("FOLDER", dtype="auto", device_map="auto")
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-```
-{% elif engine == "gptqmodel" %}
-```python
-# pip install gptqmodel
-from gptqmodel import GPTQModel
-
-model = GPTQModel.load("FOLDER")
-```
-{% elif engine == "vllm" %}
-```sh
-vllm serve FOLDER
-```
-{% elif engine == "sglang" %}
-```sh
-python -m sglang.launch_server --model-path FOLDER
-```
-{% endif %}
-{%- endfor %}
+{% for usage in usages %}
+{{ usage }}
+{% else %}
+No engine that quantkit knows loads this folder; `quantkit generate FOLDER "..."` runs it.
+{% endfor %}
 {%- for engine, reason in refused.items() %}
 {{ engine }} does not load it: {{ reason }}.
 {% endfor %}
@@ -134,10 +105,16 @@ def model_card(manifest: Mapping[str, Any], source: Path | None = None) -> str:
         quality=_quality(evaluation),
         protocol=_protocol(evaluation.get("protocol", {})),
         smoke=evaluation.get("protocol", {}).get("text") == "smoke",
-        engines=[engine for engine, reason in stated.items() if not reason],
+        usages=_usages(manifest["format"], [e for e, reason in stated.items() if not reason]),
         refused={engine: reason for engine, reason in stated.items() if reason},
-        needs=NEEDS.get(manifest["format"], "accelerate"),
     )
+
+
+def _usages(output: str, engines: Iterable[str]) -> list[str]:
+    """How each of `engines` that is known, and knows the format, loads a folder."""
+    known = registry.names("engines")
+    found = (registry.load("engines", name, "ENGINE") for name in engines if name in known)
+    return [engine.usage(output) for engine in found if output in engine.formats]
 
 
 def _base(manifest: Mapping[str, Any], source: Path | None) -> str:

@@ -71,7 +71,7 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
         for tensor, linear in sources(model, schemes).items()
     }
     run = Run(
-        method=prepared.method.name,
+        method=prepared.method,
         output=prepared.format,
         hidden=hidden,
         dtype=dtype,

@@ -7,11 +7,9 @@ import torch
 from quantkit.core.errors import QuantkitError
 from quantkit.grid.threads import in_parallel
 from quantkit.stats.inputs import InputStats
+from quantkit.stats.sizes import ALIGN, CHUNK, SAMPLE
 
-CHUNK = 2048  # tokens per product; fp32 sums round after each, so changing it changes results
 TILE = 192  # rows per product, the fastest of the sizes tried
-SAMPLE = 1024  # tokens kept: at least this many if there are so many, fewer than twice as many
-ALIGN = 64  # sides of products are multiples of it; kernels treat odd sizes in another order
 
 
 class InputCollector:

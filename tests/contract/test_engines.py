@@ -1,12 +1,18 @@
 """What every engine of the registry owes its callers."""
 
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.facts import LinearFacts
+from quantkit.core.format import Format
+from quantkit.core.rules import load_fault
 from quantkit.core.scheme import Scheme
 
 SCHEMES = [
@@ -17,6 +23,8 @@ SCHEMES = [
     Scheme("int", 8, None, activation="int8-token"),
     Scheme("nf4", 4, 64),
 ]
+FORMATS = [registry.load("formats", name, "FORMAT") for name in registry.names("formats")]
+ENGINES = [registry.load("engines", name, "ENGINE") for name in registry.names("engines")]
 LINEARS = [
     LinearFacts("model.layers.0.mlp.up_proj", 256, 128),
     LinearFacts("model.layers.0.mlp.experts.3.up_proj", 256, 128),
@@ -30,16 +38,97 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return found
 
 
-def test_an_engine_goes_by_its_file_name(engine: Engine) -> None:
-    assert engine.name in registry.names("engines")
-    assert engine.summary
-    assert any(letter.isdigit() for letter in engine.versions)
+def faults(engine: Engine, key: str) -> Iterator[str]:
+    """What the entry `key` of the registry lacks, each as what is expected of it."""
+    if engine.name != key:
+        yield f"name is that of its file, `{key}`"
+    if not engine.summary:
+        yield "summary is the engine's name as people write it"
+    if not any(letter.isdigit() for letter in engine.versions):
+        yield "versions says which version the rules were checked against"
+    known = [output.name for output in FORMATS]
+    if not engine.formats or set(engine.formats) - set(known):
+        yield f"formats are some of {', '.join(known)}"
+        return
+    for name in engine.formats:
+        if "FOLDER" not in engine.usage(name):
+            yield f"usage({name!r}) shows how FOLDER is loaded"
+        output = next(output for output in FORMATS if output.name == name)
+        held = product(SCHEMES, LINEARS)
+        if all(output.check(*pair) or engine.refuses(name, *pair) for pair in held):
+            yield f"it loads something of format {name}, which it lists"
+
+
+def test_an_entry_is_complete(engine: Engine, request: pytest.FixtureRequest) -> None:
+    assert list(faults(engine, request.node.callspec.params["engine"])) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({"name": "other"}, "name is"),
+        ({"versions": "the newest"}, "versions"),
+        ({"formats": ()}, "formats are"),
+        ({"formats": ("gguf",)}, "formats are"),
+        ({"usage": lambda _: "as always"}, "usage"),
+        ({"refuses": lambda *_: "it loads nothing at all"}, "loads something"),
+    ],
+)
+def test_the_contract_catches_what_is_incomplete(changes: dict[str, Any], lacks: str) -> None:
+    found = list(faults(replace(ENGINES[0], **changes), ENGINES[0].name))
+    assert any(lacks in fault for fault in found), found
+
+
+def engine_faults(output: Format, engines: Sequence[Engine]) -> Iterator[str]:
+    """What the engines do not say of a format."""
+    listed = [engine.name for engine in engines if output.name in engine.formats]
+    if not listed and not output.unloaded:
+        yield (
+            f"no engine loads format `{output.name}`: list it in `formats` of those in "
+            "quantkit/engines that load it, or say in its file's `unloaded` why none is meant to"
+        )
+    if listed and output.unloaded:
+        yield f"format `{output.name}` states `unloaded`, yet {', '.join(listed)} list it"
+
+
+@pytest.mark.parametrize("output", FORMATS, ids=lambda output: output.name)
+def test_a_format_is_loaded_by_an_engine_or_by_none_on_purpose(output: Format) -> None:
+    assert list(engine_faults(output, ENGINES)) == []
+
+
+def test_a_format_that_no_engine_lists_is_caught() -> None:
+    new = replace(FORMATS[0], name="new")
+    assert "list it in `formats`" in next(engine_faults(new, ENGINES))
+    assert not list(engine_faults(replace(new, unloaded="for tests"), ENGINES))
+    assert list(engine_faults(replace(FORMATS[0], unloaded="for tests"), ENGINES))
+
+
+def test_rules_are_not_asked_about_a_format_that_is_not_listed(engine: Engine) -> None:
+    def refuses(output: str, *_: object) -> None:
+        assert output in engine.formats
+
+    new = replace(FORMATS[0], name="new")
+    for scheme in SCHEMES:
+        fault = load_fault(replace(engine, refuses=refuses), new, scheme, LINEARS[0])
+        assert fault is not None
+        assert f"{engine.summary} does not load format `new`; try: " in fault
+
+
+def test_the_format_that_a_refusal_proposes_is_loaded(engine: Engine) -> None:
+    new = replace(FORMATS[0], name="new")
+    by_name = {output.name: output for output in FORMATS}
+    for scheme in SCHEMES:
+        remedy = (load_fault(engine, new, scheme, LINEARS[0]) or "").partition("; try: ")[2]
+        if match := re.fullmatch(r"(--method gptq )?--format (\S+)", remedy):
+            asked = Scheme() if match[1] else scheme
+            assert by_name[match[2]].check(asked, LINEARS[0]) is None
+            assert load_fault(engine, by_name[match[2]], asked, LINEARS[0]) is None
 
 
 def test_refusals_are_sentences_with_at_most_one_hint(engine: Engine) -> None:
     verdicts = [
-        engine.refuses(output, scheme, linear)
-        for output, scheme, linear in product(registry.names("formats"), SCHEMES, LINEARS)
+        load_fault(engine, output, scheme, linear)
+        for output, scheme, linear in product(FORMATS, SCHEMES, LINEARS)
     ]
     faults = {fault for fault in verdicts if fault is not None}
     assert faults
@@ -47,12 +136,6 @@ def test_refusals_are_sentences_with_at_most_one_hint(engine: Engine) -> None:
     for fault in faults:
         assert len(fault) > 30
         assert fault.count("; try: ") <= 1
-
-
-def test_four_bits_symmetric_load_everywhere(engine: Engine) -> None:
-    scheme, linear = Scheme("int", 4, 64), LINEARS[0]
-    loads = [o for o in registry.names("formats") if engine.refuses(o, scheme, linear) is None]
-    assert {"gptq", "gptq-v2", "awq"} <= set(loads)
 
 
 def test_a_linear_that_is_not_divided_has_no_slice_to_refuse(engine: Engine) -> None:

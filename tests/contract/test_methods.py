@@ -1,19 +1,28 @@
 """What every method of the registry owes its callers."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
 
-from quantkit.core import options, registry
-from quantkit.core.method import Method
+from quantkit.core import registry
+from quantkit.core.errors import InputError
+from quantkit.core.method import GroupShape, Method
+from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
+from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
+from quantkit.recipes.options import checked_options
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputStats
 
 METHODS = registry.names("methods")
+GRIDS = {("int", 2), ("int", 3), ("int", 4), ("int", 8), ("nf4", 4)}
 SHAPES = ((96, 128), (33, 128), (1, 128))
 
 
@@ -56,20 +65,129 @@ def dtypes(scheme: Scheme) -> tuple[torch.dtype, ...]:
     return (torch.float32,) if scheme.grid == "nf4" else (torch.bfloat16, torch.float16)
 
 
-def test_what_it_can_be_told_is_known_without_it(method: Method) -> None:
-    known = options.METHODS.get(method.name, method)
-    assert (method.options, method.grids) == (known.options, known.grids)
-    assert set(options.METHODS) <= set(METHODS)
+def faults(method: Method, key: str) -> Iterator[str]:
+    """What the entry `key` of the registry lacks, each as what is expected of it."""
+    if method.name != key:
+        yield f"name is that of its file, `{key}`"
+    if not (method.summary and method.paper):
+        yield "summary and paper say what it does and where it is from"
+    if not method.grids or not set(method.grids) <= GRIDS:
+        yield f"grids are some of {sorted(GRIDS)}"
+    yield from option_faults(method)
+    yield from workspace_faults(method)
 
 
-def test_it_describes_itself(method: Method) -> None:
-    assert method.name in METHODS
-    assert method.summary
-    assert method.paper
-    assert method.grids <= set(product(("int",), (2, 3, 4, 8))) | {("nf4", 4)}
-    assert is_dataclass(method.options)
-    assert method.options() == method.options()
-    assert all(hasattr(method.options(), field.name) for field in fields(method.options))
+def option_faults(method: Method) -> Iterator[str]:
+    shape: Any = method.options
+    parameters = getattr(shape, "__dataclass_params__", None)
+    if parameters is None:
+        yield "options is a dataclass"
+        return
+    if not parameters.frozen:
+        yield "options is frozen"
+    own = fields(shape)
+    if any(field.default is MISSING for field in own):
+        yield "each option has a default"
+        return
+    defaults = {field.name: field.default for field in own}
+    try:
+        checked_options(method, Recipe("defaults", method.name, "gptq", options=defaults))
+    except InputError as error:
+        yield f"defaults are legal: {error.what}, {error.why}"
+    for name in defaults:
+        if not re.search(rf"\b{name}:", shape.__doc__ or ""):
+            yield f"the docstring of the options says what `{name}:` does"
+
+
+def workspace_faults(method: Method) -> Iterator[str]:
+    """A rule counts no less than the codes that it gives back, and more for more weights."""
+    sizes = []
+    for outputs in ((64,), (4096,), (4096, 4096)):
+        group = GroupShape(outputs, 2048, Scheme(), 2048, mixes_tokens=True, widened=True)
+        size = method.workspace(group)
+        if size < group.weights:
+            yield "workspace counts at least a byte a code"
+            return
+        sizes.append(size)
+    if not sizes[0] < sizes[1] < sizes[2]:
+        yield "workspace grows with the weights"
+
+
+def test_an_entry_is_complete(method: Method, request: pytest.FixtureRequest) -> None:
+    key = request.node.callspec.params["method"]
+    assert list(faults(method, key)) == []
+
+
+@dataclass(frozen=True)
+class _Illegal:
+    """damp: not negative."""
+
+    damp: float = -1.0
+
+
+@dataclass(frozen=True)
+class _Silent:
+    """Says nothing of its options."""
+
+    damp: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Bare:
+    """damp: without a default."""
+
+    damp: float
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({"name": "other"}, "name is"),
+        ({"paper": ""}, "paper"),
+        ({"grids": ()}, "grids"),
+        ({"grids": (("int", 5),)}, "grids"),
+        ({"options": dict}, "is a dataclass"),
+        ({"options": _Bare}, "default"),
+        ({"options": _Illegal}, "defaults are legal"),
+        ({"options": _Silent}, "`damp:`"),
+        ({"workspace": lambda _: 0}, "workspace counts"),
+        ({"workspace": lambda _: 1 << 40}, "workspace grows"),
+    ],
+)
+def test_the_contract_catches_what_is_incomplete(changes: dict[str, Any], lacks: str) -> None:
+    complete: Method = registry.load("methods", "rtn", "METHOD")
+    found = list(faults(replace(complete, **changes), "rtn"))
+    assert any(lacks in fault for fault in found), found
+
+
+@pytest.mark.parametrize("field", ["options", "workspace", "paper", "grids"])
+def test_no_method_is_made_without(field: str) -> None:
+    complete: Method = registry.load("methods", "rtn", "METHOD")
+    stated = {f.name: getattr(complete, f.name) for f in fields(complete) if f.name != field}
+    with pytest.raises(TypeError, match=field):
+        Method(**stated)
+
+
+def test_it_is_offered_without_a_recipe_file(method: Method) -> None:
+    recipe = build_recipe(method=method.name)
+    assert recipe.method == method.name
+    assert (recipe.scheme.grid, recipe.scheme.bits) in method.grids
+    assert method.name in [info.name for info in list_recipes()]
+    assert load_recipe(method.name) == recipe
+
+
+def test_planning_knows_it_without_torch() -> None:
+    program = (
+        "import sys\n"
+        "from quantkit.core import registry\n"
+        "from quantkit.core.method import GroupShape\n"
+        "from quantkit.core.scheme import Scheme\n"
+        "for name in registry.names('methods'):\n"
+        "    method = registry.load('methods', name, 'METHOD')\n"
+        "    method.options(), method.workspace(GroupShape((64,), 64, Scheme()))\n"
+        "    assert not {'torch', 'numpy'} & set(sys.modules), f'{name} loads torch'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_quantized_weights_are_well_formed(method: Method, stats: InputStats) -> None:

@@ -45,7 +45,6 @@ def test_predicts_what_our_own_decode_predicts(
 @pytest.mark.parametrize(
     ("output", "scheme", "reason"),
     [
-        ("bitsandbytes", Scheme("nf4"), "bitsandbytes"),
         ("gptq-v2", W4_ASYMMETRIC, "symmetric"),
         ("gptq", Scheme("int", 3, 64), "4 or 8 bits"),
         ("gptq", Scheme("int", 4, 16), "groups of 32"),
@@ -53,3 +52,8 @@ def test_predicts_what_our_own_decode_predicts(
 )
 def test_refuses(output: str, scheme: Scheme, reason: str) -> None:
     assert reason in (ENGINE.refuses(output, scheme, LINEAR) or "")
+
+
+def test_lists_no_format_that_it_has_no_loader_for() -> None:
+    assert "bitsandbytes" not in ENGINE.formats
+    assert {case[0].replace("_", "-") for case in CASES.values()} <= set(ENGINE.formats)

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.grid.affine import AffineGrid, snap
-from quantkit.grid.search import PANEL, search_scales
+from quantkit.grid.search import search_scales
+from quantkit.grid.workspace import PANEL
 
 BITS = (2, 3, 4, 8)
 

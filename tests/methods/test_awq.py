@@ -3,9 +3,10 @@ from typing import Any
 import pytest
 import torch
 
-from quantkit.core.options import AwqOptions, RtnOptions
 from quantkit.core.scheme import Scheme
 from quantkit.methods import awq, rtn
+from quantkit.methods.awq import AwqOptions
+from quantkit.methods.rtn import RtnOptions
 from quantkit.stats.inputs import InputStats
 
 SCHEME = Scheme(symmetric=False)

@@ -8,9 +8,10 @@ import torch
 
 from quantkit.core.errors import QuantkitError
 from quantkit.core.method import Solved
-from quantkit.core.options import GptqOptions, RtnOptions
 from quantkit.core.scheme import Scheme
 from quantkit.methods import gptq, rtn
+from quantkit.methods.gptq import GptqOptions
+from quantkit.methods.rtn import RtnOptions
 from quantkit.stats.inputs import InputStats
 
 BF16 = torch.bfloat16

@@ -7,12 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantkit.core.options import Nf4Options
 from quantkit.core.scheme import Scheme
 from quantkit.grid.dynamic8 import dynamic_book
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import QTensor
-from quantkit.methods.nf4 import quantize
+from quantkit.methods.nf4 import Nf4Options, quantize
 from quantkit.stats.inputs import InputStats
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "nf4_bitsandbytes_0_50_2.json"

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from quantkit.core.options import RtnOptions
 from quantkit.core.scheme import Scheme
-from quantkit.methods.rtn import quantize
+from quantkit.methods.rtn import RtnOptions, quantize
 from quantkit.stats.inputs import InputStats
 
 SCHEMES = [

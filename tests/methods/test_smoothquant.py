@@ -4,10 +4,9 @@ from typing import Any
 import pytest
 import torch
 
-from quantkit.core.options import SmoothquantOptions
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
-from quantkit.methods.smoothquant import ALPHAS, quantize, rescale
+from quantkit.methods.smoothquant import ALPHAS, SmoothquantOptions, quantize, rescale
 from quantkit.stats.inputs import InputStats
 
 SCHEME = Scheme(bits=8, group_size=None, activation="int8-token")

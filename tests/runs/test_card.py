@@ -113,6 +113,14 @@ def test_engines_are_those_that_load_it() -> None:
     assert "vllm serve FOLDER" in model_card(manifest(engines={"vllm": None}))
 
 
+def test_no_engine_is_promised_for_a_format_that_its_file_does_not_list() -> None:
+    engines = {"transformers": None, "vllm": "vLLM does not load format `new`"}
+    card = model_card(manifest(format="new", engines=engines))
+    assert "No engine that quantkit knows loads this folder; `quantkit generate FOLDER" in card
+    assert "from_pretrained" not in card
+    assert "vllm does not load it: vLLM does not load format `new`." in card
+
+
 def test_a_local_model_leaves_no_path_behind(tmp_path: Path) -> None:
     folder = tmp_path / "my-model"
     folder.mkdir()

@@ -47,7 +47,9 @@ def test_headers_alone_plan_what_the_trace_plans(
     checkpoint = open_checkpoint(folder)
     architecture = read_architecture(checkpoint.config)
     inventory = inventory_from_headers(checkpoint.names, architecture)
-    run = Run("gptq", prepared.format, architecture.hidden, "BF16", 4, 64, DEFAULT_SHARD_SIZE)
+    run = Run(
+        prepared.method, prepared.format, architecture.hidden, "BF16", 4, 64, DEFAULT_SHARD_SIZE
+    )
     quantized = planned_linears(inventory, recipe, transposed=family == "gpt2")
     found = plan_run(inventory, quantized, run)
     assert found.shards == traced.shards

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from quantkit.core.errors import QuantkitError
-from quantkit.stats.hessian import CHUNK, SAMPLE, InputCollector
+from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputStats
+from quantkit.stats.sizes import CHUNK, SAMPLE
 
 
 @pytest.fixture(autouse=True)

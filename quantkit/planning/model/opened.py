@@ -22,6 +22,7 @@ from quantkit.planning.model.original import original_of, quantization_block
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.served import own_dtype
 from quantkit.planning.model.weights import PlannedModel, planned_model
+from quantkit.recipes.loader import load_family
 
 
 def open_model(model: str) -> PlannedModel:
@@ -74,6 +75,8 @@ def _planned(
     original = original_of(name, config, architecture, quantized) if quantized else None
     if quantized and original is None:
         notes.append(f"engines' rules for {quantized} as it is stored here are not known to plan")
+    if (family := load_family(architecture.model_type)) is not None:
+        notes += family.notes
     model = planned_model(name, inventory, architecture, quantized)
     return replace(model, original=original, notes=(*model.notes, *notes))
 

@@ -11,7 +11,7 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import STORED, LinearFacts
 from quantkit.core.format import Format
-from quantkit.core.options import METHODS
+from quantkit.core.method import Method
 from quantkit.core.plan import Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of
@@ -28,6 +28,7 @@ from quantkit.planning.model.parallel import (
     rank_elements,
     rank_facts,
 )
+from quantkit.recipes.loader import with_family
 from quantkit.recipes.options import checked_options
 
 ONE = Degrees()
@@ -109,14 +110,15 @@ def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
             why=f"its config.json has a quantization_config of {model.quantized}",
             hint="the original model, in bf16, fp16 or fp32",
         )
-    uniform = not recipe.overrides
+    stated, _ = with_family(recipe, model.architecture.model_type)
+    uniform = not stated.overrides
     linears = [
         # where all become the same, so do fused ones, and one of each kind stands for all
         facts_of(t._replace(fused=()) if uniform else t, transposed=kind.transposed)
         for kind in model.kinds
         for t in (kind.linears[:1] if uniform else kind.linears)
     ]
-    output, plan = recipe_plan(recipe, linears)
+    output, plan = recipe_plan(stated, linears)
     scheme = next(iter(plan.schemes.values()), None)
     label = f"{scheme.label()} ({recipe.name})" if scheme else recipe.name
     return Build(label, recipe, output, plan.schemes, uniform)
@@ -131,9 +133,8 @@ def recipe_plan(recipe: Recipe, linears: Sequence[LinearFacts]) -> tuple[Format,
     """
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
-    method = METHODS.get(registry.find("methods", recipe.method))
-    if method is not None:
-        checked_options(method, recipe)
+    method: Method = registry.load("methods", recipe.method, "METHOD")
+    checked_options(method, recipe)
     return output, make_plan(recipe, linears, rules_of(method, output, engines))
 
 

@@ -15,6 +15,7 @@ from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.format import Format
+from quantkit.core.method import GroupShape, Method
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.planning.figure import Figure
@@ -22,7 +23,8 @@ from quantkit.planning.model.inventory import Inventory, PlannedTensor
 from quantkit.planning.model.parallel import facts_of
 from quantkit.planning.model.weights import MODEL_DTYPES, PlannedModel, recipe_plan
 from quantkit.planning.run.timing import Work
-from quantkit.planning.run.workspace import Task, statistics_bytes, workspace_bytes
+from quantkit.recipes.loader import with_family
+from quantkit.stats.sizes import SAMPLE, statistics_bytes
 
 BATCH = 2048
 """Tokens that go through a block at once (`model.open.TOKENS_PER_BATCH`)."""
@@ -39,7 +41,7 @@ class Run:
     own as safetensors names it.
     """
 
-    method: str
+    method: Method
     output: Format
     hidden: int
     dtype: str
@@ -123,11 +125,11 @@ def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run
         raise RefusedError(
             f"`{model.name}` cannot be quantized yet",
             why="transformers merges its experts while it loads them",
-            hint="a dense model",
+            hint="a published quantized checkpoint of it, or a dense model",
         )
     shape, spec = model.architecture, recipe.calibration
     run = Run(
-        method=recipe.method,
+        method=registry.load("methods", recipe.method, "METHOD"),
         output=registry.load("formats", recipe.format, "FORMAT"),
         hidden=shape.hidden,
         dtype=_own_dtype(model),
@@ -136,7 +138,8 @@ def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run
         max_shard_size=max_shard_size,
     )
     transposed = any(kind.transposed for kind in model.kinds)
-    quantized = planned_linears(model.inventory, recipe, transposed=transposed)
+    stated, _ = with_family(recipe, shape.model_type)
+    quantized = planned_linears(model.inventory, stated, transposed=transposed)
     return plan_run(model.inventory, quantized, run)
 
 
@@ -252,7 +255,9 @@ def _block(
         first = quantized[group[0].name][0]
         elements = _alive(group[0], task.inputs, queries, run.hidden)
         paused = run.tokens * elements * run.itemsize
-        gathering, gathered = statistics_bytes(task, run.itemsize)
+        gathering, gathered = (
+            (0, 0) if not run.tokens else statistics_bytes(task.inputs, run.itemsize)
+        )
         if run.tokens:
             passing = 3 * BATCH * max(task.inputs, run.hidden) * run.itemsize
             size = weights + done + paused + gathering + passing
@@ -262,10 +267,10 @@ def _block(
                 f"+ statistics {gathering:,} B + a batch on its way {passing:,} B"
             )
             yield Figure("forward", size, rule)
-        solving = workspace_bytes(run.method, task)
+        solving = run.method.workspace(task)
         rule = (
             f"2 blocks and the last one's codes {weights:,} B + codes {done:,} B + "
-            f"paused inputs {paused:,} B + statistics {gathered:,} B + {run.method} on "
+            f"paused inputs {paused:,} B + statistics {gathered:,} B + {run.method.name} on "
             f"`{first.name}` {solving:,} B"
         )
         yield Figure("solving", weights + done + paused + gathered + solving, rule)
@@ -306,13 +311,13 @@ def _work(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Work:
     )
 
 
-def _task(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Task:
+def _task(group: list[PlannedTensor], quantized: Quantized, run: Run) -> GroupShape:
     linear, scheme = quantized[group[0].name]
-    return Task(
+    return GroupShape(
         outputs=tuple(quantized[tensor.name][0].out_features for tensor in group),
         inputs=linear.in_features,
         scheme=scheme,
-        seen=run.tokens > 0,
-        mixes=group[0].part == "attention" and group[0].split != "columns",
+        sample=2 * SAMPLE if run.tokens else 0,
+        mixes_tokens=group[0].part == "attention" and group[0].split != "columns",
         widened=run.itemsize != 4 or linear.transposed,
     )

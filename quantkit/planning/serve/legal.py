@@ -7,6 +7,7 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.format import Format
+from quantkit.core.rules import load_fault
 from quantkit.core.scheme import Scheme
 from quantkit.planning.model.architecture import Attention, Experts
 from quantkit.planning.model.parallel import Degrees, Kind, facts_of, rank_facts
@@ -67,7 +68,7 @@ def build_fault(
                 continue
             seen.add((scheme, kind.experts))
             facts = facts_of(kind.tensor, transposed=kind.transposed)
-            fault = engine.refuses(build.format.name, scheme, facts)
+            fault = load_fault(engine, build.format, scheme, facts)
             if fault is None and capability is not None:
                 fault = engine.refuses_gpu(build.format.name, scheme, capability)
             if fault is not None:

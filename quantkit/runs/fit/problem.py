@@ -170,7 +170,8 @@ def state_problem(
     rules = [*rules_of(method, output, engines), *checks]
     quantized = [fate.linear for fate in prepared.plan.fates if fate.scheme is not None]
     skeleton, structure = prepared.model.skeleton, prepared.structure
-    choices = tuple(choices_of(quantized, skeleton, structure, schemes, rules))
+    overrides = prepared.plan.recipe.overrides
+    choices = tuple(choices_of(quantized, skeleton, structure, schemes, rules, overrides))
     if all(choice.schemes == (None,) for choice in choices):
         raise RefusedError(
             "none of the schemes fits this model, format and engine",

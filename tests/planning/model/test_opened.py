@@ -135,7 +135,7 @@ FORMATS: dict[str, dict[str, Any]] = {
         ("gptq asymmetric", "vllm", "4090", "symmetric GPTQ only"),
         ("gptq asymmetric", "sglang", "4090", "symmetric GPTQ only"),
         ("awq", "vllm", "4090", "groups of 32, 64, 128"),
-        ("nf4", "vllm", "4090", "no bitsandbytes loader"),
+        ("nf4", "vllm", "4090", "does not load format `bitsandbytes`"),
         ("nf4", "sglang", "4090", None),
         ("nf4", "transformers", "4090", None),
         ("int8", "vllm", "4090", "no loader for bitsandbytes"),

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
-from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import planned_model
 from quantkit.planning.run.files import RunPlan, plan_recipe
-from quantkit.planning.run.workspace import RULES
 from quantkit.recipes.loader import build_recipe
 from tests.planning.conftest import MODELS
 
@@ -53,10 +51,6 @@ def test_known_sizes_of_public_models(model: str, flags: dict[str, Any], size: i
     states = sum(spec.nbytes for spec in specs if "quant_state" in spec.name)
     assert sum(spec.nbytes for spec in specs) - states == size
     assert all(shard.nbytes <= DEFAULT_SHARD_SIZE for shard in shards)
-
-
-def test_every_method_has_a_rule() -> None:
-    assert {name.replace("-", "_") for name in registry.names("methods")} == set(RULES)
 
 
 def test_memory_follows_the_windows_and_the_largest_group() -> None:

@@ -66,7 +66,7 @@ def change(path: str, changes: dict[str, Any]) -> None:
         ({}, "--gpu h100 --tp 2 --recipe nf4 --engine sglang", "bitsandbytes packed"),
         ({}, "--gpu h100 --tp 2 --engine transformers", "deals whole layers"),
         ({}, "--gpu b200 --recipe smoothquant", "Blackwell"),
-        ({}, "--gpu 4090 --recipe nf4-double", "no bitsandbytes loader"),
+        ({}, "--gpu 4090 --recipe nf4-double", "does not load format `bitsandbytes`"),
         ({}, "--gpu t4 --engine sglang --bits 4", "Marlin begins"),
         ({}, "--gpu 4090 --set ep=8", "no experts"),
         ({}, "--gpu 4090 --context 1M", "more than the model has"),

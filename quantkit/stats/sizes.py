@@ -1,0 +1,20 @@
+"""Bytes of the statistics of a group's inputs, known without torch."""
+
+FP32 = 4
+CHUNK = 2048
+"""Tokens of one product; sums of chunks are rounded, so it is part of the result."""
+SAMPLE = 1024
+"""At least this many tokens are kept as they were, and fewer than twice as many."""
+ALIGN = 64
+"""Products in fp32 whose sides are multiples of it are alike for any number of threads."""
+
+
+def statistics_bytes(inputs: int, itemsize: int) -> tuple[int, int]:
+    """Bytes while the statistics of `inputs` channels are gathered, and once they are complete.
+
+    `itemsize`: bytes of a number of the inputs themselves.
+    """
+    padded = -(-inputs // ALIGN) * ALIGN
+    sample = 2 * SAMPLE * inputs * itemsize
+    gathering = FP32 * padded * (padded + CHUNK) + sample
+    return gathering, FP32 * inputs**2 + sample
