@@ -1,7 +1,9 @@
 """The columns of the table of all builds, the same for page, Markdown and CSV."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import exp
 
 from quantkit.eval.report.figures import (
@@ -12,6 +14,7 @@ from quantkit.eval.report.figures import (
     signed_percent,
     significant,
     unit_of,
+    visible,
 )
 from quantkit.eval.report.study import Build, Load, Study
 from quantkit.results.schema import EvalResult, LocalSpeed
@@ -43,11 +46,13 @@ class Column:
 
 
 NOTHING = Cell()
+PLAIN = ("number", "fraction")
+"""Units that a heading does not show."""
 
 
 def columns(study: Study, load: Load) -> list[Column]:
     """Those of which at least one build has a figure."""
-    found = [*_sizes(study, load), *_quality(), *_speed(study)]
+    found = [*_sizes(study, load), *_quality(), *_metrics(study), *_speed(study)]
     return [c for c in found if any(c.cell(b).value is not None for b in study.everything)]
 
 
@@ -83,6 +88,37 @@ def _quality() -> list[Column]:
         Column("task_recovery", "Task recovery", "", _recovery, falls=True),
         Column("flips", "Flips", "", _flips, "middle"),
     ]
+
+
+def _metrics(study: Study) -> list[Column]:
+    """The figures of registered metrics that have no column of their own."""
+    stated = {
+        name: figure
+        for build in study.everything
+        if build.measured
+        for name, figure in build.measured.metrics.items()
+    }
+    return [
+        Column(
+            re.sub(r"\W", "_", name),
+            visible(figure.label),
+            "" if figure.unit in PLAIN else visible(figure.unit),
+            partial(_metric, name),
+            "middle",
+            falls=figure.better == "higher",
+        )
+        for name, figure in stated.items()
+    ]
+
+
+def _metric(name: str, build: Build) -> Cell:
+    found = build.measured.metrics.get(name) if build.measured else None
+    if found is None or found.value is None:
+        return NOTHING
+    scale = 100 if found.unit == "fraction" else 1
+    half = (found.ci95[1] - found.ci95[0]) / 2 if found.ci95 else None
+    text = percent(found.value) if scale == 100 else significant(found.value)
+    return Cell(text, "" if half is None else error(scale * half), found.value)
 
 
 def _speed(study: Study) -> list[Column]:

@@ -8,7 +8,7 @@ from quantkit.results.answers import Z
 from quantkit.results.estimate import stratified_mean
 from quantkit.results.schema import Documents, EngineSpeed, EvalResult, Interval, LocalSpeed, Task
 
-QUALITY = ("perplexity", "kl", "top1_agreement")
+NOT_QUALITY = ("artifact", "memory", "tasks", "speed", "engines")
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,31 @@ class Measured:
 
 
 def measured(result: EvalResult, figure: str) -> Measured:
-    """The figure that a gate names; its name is one of `quantkit.core.gate.FIGURES`."""
+    """The figure that a gate names: one of `quantkit.core.gate.FIGURES`, or of `result.metrics`."""
     head, _, rest = figure.partition(".")
-    reader = _READERS.get(head)
-    if reader is not None:
-        return reader(result, rest)
-    return Measured(getattr(result.artifact if head == "artifact" else result.memory, rest))
+    if figure in result.metrics:
+        return Measured(result.metrics[figure].value, result.metrics[figure].ci95)
+    if head in _READERS:
+        return _READERS[head](result, rest)
+    return Measured(getattr(getattr(result, head, None), rest, None))
+
+
+def is_quality(figure: str) -> bool:
+    """Whether a figure comes from the scores of tokens."""
+    return figure.partition(".")[0] not in NOT_QUALITY
 
 
 def document_sums(documents: Documents, figure: str) -> Sequence[float]:
     """Each document's sum of a quality figure's terms (of the NLL for perplexity); maybe none."""
-    if figure == "kl.mean":
-        return documents.sum_kl_nats
-    if figure == "top1_agreement":
-        return documents.top1_hits
-    if figure == "perplexity.value":
-        return documents.sum_nll
-    pairs = zip(documents.sum_nll, documents.sum_nll_reference, strict=False)
-    return [nll - reference for nll, reference in pairs]
+    if figure == "perplexity.log_ratio":
+        pairs = zip(documents.sum_nll, documents.sum_nll_reference, strict=False)
+        return [nll - reference for nll, reference in pairs]
+    columns: dict[str, Sequence[float]] = {
+        "kl.mean": documents.sum_kl_nats,
+        "top1_agreement": documents.top1_hits,
+        "perplexity.value": documents.sum_nll,
+    }
+    return columns.get(figure) or documents.sums.get(figure, [])
 
 
 def by_domain(result: EvalResult, figure: str) -> dict[str, Measured]:

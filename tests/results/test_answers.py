@@ -15,7 +15,7 @@ from quantkit.results.answers import (
     losses,
     mcnemar,
 )
-from quantkit.results.baseline import regressions
+from quantkit.results.gates import judge
 from quantkit.results.schema import EvalResult, Perplexity, Protocol, Subject, Task
 
 COUNT = st.integers(0, 40)
@@ -138,11 +138,11 @@ def test_answers_are_paired_with_those_of_the_baseline() -> None:
 
     old, worse = compared(0, 0, 1000, 800), compared(60, 10, 1000, 800)
     assert accuracy_beside(old, old) == (0.8, 0.8)
-    (same,) = regressions(result(old), result(old))
+    (same,) = judge((), result(old), result(old))
     assert same.status == "passed"
-    (fell,) = regressions(result(worse), result(old))
+    (fell,) = judge((), result(worse), result(old))
     assert (fell.expression, fell.status) == ("tasks.t.accuracy >= baseline", "failed")
-    (other,) = regressions(
-        result(worse.model_copy(update={"questions_sha256": "other"})), result(old)
+    (other,) = judge(
+        (), result(worse.model_copy(update={"questions_sha256": "other"})), result(old)
     )
     assert (other.status, other.why) == ("undecided", "the questions differ")

@@ -18,6 +18,7 @@ from quantkit.results.schema import (
     Speed,
     Subject,
     Task,
+    TrueTokenChange,
 )
 
 DOCUMENTS = Documents(
@@ -103,6 +104,7 @@ def result(**parts: Any) -> EvalResult:
         "kl": Divergence(
             mean=0.03, ci95=(0.02, 0.04), median=0.01, p90=0.1, p99=0.2, p999=0.5, max=1.0
         ),
+        "true_token_change": TrueTokenChange(mean=-0.01, rms=0.05),
         "top1_agreement": 0.95,
         "top1_ci95": (0.94, 0.96),
         "tasks": [task("arc", 0.99, 0.02), task("gsm8k", 0.96, 0.01)],
