@@ -10,7 +10,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.model.open import load_dense, open_model
 from quantkit.results.answers import Answers, compare_answers
-from quantkit.results.schema import Task
+from quantkit.results.schema import TaskResult
 
 BATCH = 8
 """Questions answered at once: fixed, as bf16 answers depend on it."""
@@ -24,7 +24,7 @@ def run_tasks(
     limit: int | None = None,
     trust_remote_code: bool = False,
     report: Report = silent,
-) -> list[Task]:
+) -> list[TaskResult]:
     """Each task answered by `reference` and by `artifact`, the answers compared one by one.
 
     A task is a name that lm-eval knows, or a .yaml file of yours. The models are held in memory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from quantkit.bench.linear import Load
+from quantkit.bench.linear import Workload
 from quantkit.bench.memory import measure_memory
 from quantkit.bench.runtime import Runtime, load_runtime
 from quantkit.bench.statistics import latency_figures, median, median_interval, ratio_interval
@@ -54,7 +54,7 @@ def measure_local(
 
     def load(folder: Path) -> Runtime:
         model = open_model(folder, trust_remote_code=trust_remote_code, device=device)
-        return load_runtime(model, Load(cells[0].context_tokens), report)
+        return load_runtime(model, Workload(cells[0].context_tokens), report)
 
     try:
         runtime = load(artifact)

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from quantkit.results.answers import Z
 from quantkit.results.estimate import stratified_mean
-from quantkit.results.schema import Documents, EngineSpeed, EvalResult, Interval, LocalSpeed, Task
+from quantkit.results.schema import (
+    Documents,
+    EngineSpeed,
+    EvalResult,
+    Interval,
+    LocalSpeed,
+    TaskResult,
+)
 
 NOT_QUALITY = ("artifact", "memory", "tasks", "speed", "engines")
 
@@ -101,11 +108,11 @@ def _task(result: EvalResult, rest: str) -> Measured:
     return Measured(mean, (mean - low, mean + high))
 
 
-def _recovery(task: Task) -> Measured:
+def _recovery(task: TaskResult) -> Measured:
     return Measured(task.recovery, task.recovery_ci95)
 
 
-def _accuracy(task: Task) -> Measured:
+def _accuracy(task: TaskResult) -> Measured:
     """Wilson's interval, which is sound near 0 and 1 too."""
     share, n = task.accuracy, task.questions
     scale = 1 + Z**2 / n

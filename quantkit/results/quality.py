@@ -94,7 +94,7 @@ class MetricFigure(Record):
     ci95: Interval | None = None
 
 
-class Task(Record):
+class TaskResult(Record):
     """A question set answered by both models; the counts are of the same questions.
 
     `answers` has "1" for each question answered rightly and "0" for the others, in order.

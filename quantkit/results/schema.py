@@ -20,7 +20,7 @@ from quantkit.results.quality import (
     Modules,
     Perplexity,
     Share,
-    Task,
+    TaskResult,
     Triage,
     TrueTokenChange,
 )
@@ -54,7 +54,7 @@ __all__ = [  # the whole schema, whichever module states a part
     "Summary",
     "SweepResult",
     "SweepRun",
-    "Task",
+    "TaskResult",
     "Triage",
     "TrueTokenChange",
 ]  # fmt: skip
@@ -136,7 +136,7 @@ class EvalResult(Record):
     true_token_change: TrueTokenChange | None = None
     metrics: dict[str, MetricFigure] = Field(default_factory=dict)
     detectable: dict[str, float] = Field(default_factory=dict)
-    tasks: list[Task] = Field(default_factory=list)
+    tasks: list[TaskResult] = Field(default_factory=list)
     memory: Memory = Memory()
     speed: Speed = Speed()
     engines: dict[str, str] = Field(default_factory=dict)

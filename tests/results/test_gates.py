@@ -17,7 +17,7 @@ from quantkit.results.schema import (
     Protocol,
     Speed,
     Subject,
-    Task,
+    TaskResult,
     TrueTokenChange,
 )
 
@@ -71,8 +71,8 @@ SPEED = Speed(
 )
 
 
-def task(name: str, recovery: float, half: float) -> Task:
-    return Task(
+def task(name: str, recovery: float, half: float) -> TaskResult:
+    return TaskResult(
         name=name,
         questions=400,
         accuracy=0.8 * recovery,
