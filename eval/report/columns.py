@@ -16,7 +16,7 @@ from quantkit.eval.report.figures import (
     unit_of,
     visible,
 )
-from quantkit.eval.report.study import Build, Load, Study
+from quantkit.eval.report.study import Build, Study, Target
 from quantkit.results.schema import EvalResult, LocalSpeed
 
 
@@ -50,13 +50,13 @@ PLAIN = ("number", "fraction")
 """Units that a heading does not show."""
 
 
-def columns(study: Study, load: Load) -> list[Column]:
+def columns(study: Study, target: Target) -> list[Column]:
     """Those of which at least one build has a figure."""
-    found = [*_sizes(study, load), *_quality(), *_metrics(study), *_speed(study)]
+    found = [*_sizes(study, target), *_quality(), *_metrics(study), *_speed(study)]
     return [c for c in found if any(c.cell(b).value is not None for b in study.everything)]
 
 
-def _sizes(study: Study, load: Load) -> list[Column]:
+def _sizes(study: Study, target: Target) -> list[Column]:
     unit, factor = unit_of([build.disk_bytes for build in study.everything])
 
     def size(count: float | None) -> Cell:
@@ -65,10 +65,10 @@ def _sizes(study: Study, load: Load) -> list[Column]:
         return Cell(significant(count / factor), value=count)
 
     def memory(build: Build) -> Cell:
-        return size(study.size_at(build, load)) if load.axis == "memory" else NOTHING
+        return size(study.size_at(build, target)) if target.axis == "memory" else NOTHING
 
     def context(build: Build) -> Cell:
-        room = study.longest_context(build, load)
+        room = study.longest_context(build, target)
         return NOTHING if room is None else Cell(grouped(room) if room else "none", value=room)
 
     return [

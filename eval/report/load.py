@@ -167,7 +167,7 @@ def _implied_reference(builds: Iterable[Build]) -> Build | None:
 
 def _distinct(builds: Sequence[Build]) -> tuple[Build, ...]:
     """The builds with keys and labels that differ: a number after those that repeat."""
-    seen: dict[str, int] = {}
+    seen: dict[str, int] = {ORIGINAL: 1}  # the key of the original itself
     told = []
     for build in builds:
         count = seen[build.label] = seen.get(build.label, 0) + 1

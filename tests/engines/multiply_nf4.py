@@ -1,6 +1,6 @@
 """Run where bitsandbytes is: how far its NF4 products are from those of the dequantized weight.
 
-`python multiply_nf4.py facts.json`, where the facts says where quantkit is; the answer lies beside it.
+`python multiply_nf4.py job.json`, where the job says where quantkit is; the answer lies beside it.
 """
 
 import json
