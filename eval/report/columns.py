@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import exp
 
-from quantkit.eval.report.figures import (
+from quantkit.eval.report.numbers import (
     duration,
     error,
     grouped,

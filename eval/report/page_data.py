@@ -5,8 +5,8 @@ from math import exp
 from typing import Any
 
 from quantkit.eval.report.columns import local_speed
-from quantkit.eval.report.figures import unit_of
 from quantkit.eval.report.frontier import frontier
+from quantkit.eval.report.numbers import unit_of
 from quantkit.eval.report.paired import Difference
 from quantkit.eval.report.recommendation import (
     NEEDS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from quantkit.eval.report.figures import error, fixed, percent, significant, unit_of
+from quantkit.eval.report.numbers import error, fixed, percent, significant, unit_of
 from quantkit.eval.report.study import Build, Study, Target
 from quantkit.results.answers import losses
 from quantkit.results.schema import FLOOR_FACTOR, EvalResult, GateOutcome

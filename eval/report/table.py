@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from quantkit.eval.report.columns import Column, columns
-from quantkit.eval.report.figures import visible
 from quantkit.eval.report.frontier import frontier
+from quantkit.eval.report.numbers import visible
 from quantkit.eval.report.recommendation import choose, one_line
 from quantkit.eval.report.study import Build, Study
 from quantkit.eval.report.targets import default_target

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quantkit.eval.report.figures import significant, unit_of
+from quantkit.eval.report.numbers import significant, unit_of
 from quantkit.eval.report.study import CONTEXT_TOKENS, Axis, Study, Target
 
 GIB = 1024**3

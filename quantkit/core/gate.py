@@ -118,7 +118,7 @@ def parse_gate(text: str) -> Gate:
     """The gate that `text` states.
 
     Raises:
-        InputError: it is none, its figure is not known (the three nearest are named), or the
+        InputError: it cannot be read, its figure is unknown (the three nearest are named), or the
             unit, operator or scope does not suit the figure.
     """
     return _Parser(text).gate()
@@ -223,7 +223,7 @@ class _Parser:
         return found
 
     def fail(self, why: str) -> NoReturn:
-        raise InputError(f"no gate: `{self.text}`", why=why, hint=EXAMPLE)
+        raise InputError(f"not a gate: `{self.text}`", why=why, hint=EXAMPLE)
 
 
 def metric_figures(metric: str) -> dict[str, Dimension]:
@@ -257,7 +257,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         found = _TOKEN.match(text, place)
         if found is None:
             rest = text[place:].strip()
-            raise InputError(f"no gate: `{text}`", why=f"cannot read `{rest}`", hint=EXAMPLE)
+            raise InputError(f"not a gate: `{text}`", why=f"cannot read `{rest}`", hint=EXAMPLE)
         place = found.end()
         yield str(found.lastgroup), found[str(found.lastgroup)]
 

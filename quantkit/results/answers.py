@@ -72,15 +72,15 @@ def compare_answers(model: Answers, reference: Answers) -> TaskResult:
     """
     if (model.questions, model.metric) != (reference.questions, reference.metric):
         raise InputError(
-            f"the two models were asked different questions in task `{model.task}`",
+            f"the two models answered different questions in task `{model.task}`",
             why="another prompt, order or metric: their answers cannot be paired",
             hint="one version of lm-eval, and a task without random parts",
         )
     if not any(reference.right):
         raise InputError(
-            f"the original answers no question of task `{model.task}` rightly",
-            why="recovery is a share of what it knows",
-            hint="an easier task, or one in the form that the model was trained for",
+            f"the original answers no question of task `{model.task}` correctly",
+            why="recovery is a share of the original's correct answers",
+            hint="an easier task, or one in the form of the model's training data",
         )
     flips = count_flips(reference.right, model.right)
     known = flips if flips.both else Flips(1, 0, flips.total)

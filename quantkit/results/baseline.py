@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from quantkit.core.gate import BY_DOMAIN, Operator
 from quantkit.results.answers import accuracy_beside
 from quantkit.results.estimate import stratified_mean
-from quantkit.results.figures import document_sums, is_quality, measured, speed_cell
+from quantkit.results.figures import document_sums, figure_value, is_quality, speed_cell
 from quantkit.results.schema import (
     FLOOR_FACTOR,
     EngineSpeed,
@@ -87,7 +87,7 @@ def against(
     medians, anything else as it is. A `domain` restricts the documents to one.
     """
     head = figure.partition(".")[0]
-    value, was = measured(new, figure).value, measured(old, figure).value
+    value, was = figure_value(new, figure).value, figure_value(old, figure).value
     if not isinstance(value, int | float) or not isinstance(was, int | float):
         missing = "it was not measured" if value is None else "the baseline lacks it"
         return Against(_number(value), _number(was), why=missing)
@@ -107,7 +107,7 @@ def allowances(new: EvalResult, old: EvalResult) -> Iterator[Allowance]:
     """One for each figure of either result that may not get worse."""
     floors = [r.kl.floor_mean or 0.0 for r in (new, old) if r.kl]
     for a in (*QUALITY_ALLOWANCES, *SIZE_ALLOWANCES, *MEMORY_ALLOWANCES):
-        if measured(new, a.figure).value is None and measured(old, a.figure).value is None:
+        if figure_value(new, a.figure).value is None and figure_value(old, a.figure).value is None:
             continue
         if a.figure == "kl.mean":
             yield Allowance(a.figure, a.operator, a.share, FLOOR_FACTOR * max(floors, default=0.0))
@@ -136,7 +136,7 @@ def _paired(
     new: EvalResult, old: EvalResult, figure: str, factor: float, domain: str | None
 ) -> Against:
     """Paired document differences; perplexities by the difference of their logarithms."""
-    value, was = _number(measured(new, figure).value), _number(measured(old, figure).value)
+    value, was = _number(figure_value(new, figure).value), _number(figure_value(old, figure).value)
     apart = Against(value, None if was is None else was * factor, why=_unpaired(new, old, figure))
     if apart.why:
         return apart
@@ -195,12 +195,12 @@ def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Aga
     cell = figure.split(".")[1]
     ours, theirs = speed_cell(new, cell), speed_cell(old, cell)
     why = _other_machine(new, old) or _other_kernel(ours, theirs)
-    now, before = measured(new, figure).interval, measured(old, figure).interval
+    now, before = figure_value(new, figure).interval, figure_value(old, figure).interval
     if not why and (now is None or before is None):
         why = "no interval is known for it"
     if why or now is None or before is None or min(now[0], before[0]) <= 0:
         return Against(apart.value, apart.baseline, why=why or "its interval reaches zero")
-    was = measured(old, figure).value
+    was = figure_value(old, figure).value
     assert isinstance(was, float)
     return replace(apart, interval=(now[0] * was / before[1], now[1] * was / before[0]))
 

@@ -8,7 +8,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.gate import Gate, Undecided, parse_gate
 from quantkit.results.baseline import Against, Allowance, against, allowances
 from quantkit.results.decision import INVALID, Status, decide, finite
-from quantkit.results.figures import Measured, by_domain, is_quality, measured
+from quantkit.results.figures import FigureValue, by_domain, figure_value, is_quality
 from quantkit.results.schema import (
     EvalResult,
     GateOutcome,
@@ -110,13 +110,15 @@ def _outcome(
     allowance: Allowance | None,
 ) -> GateOutcome:
     if gate.value is not None:
-        found = by_domain(result, gate.figure)[domain] if domain else measured(result, gate.figure)
+        found = (
+            by_domain(result, gate.figure)[domain] if domain else figure_value(result, gate.figure)
+        )
         decision = _against_limit(gate, result, found)
     elif baseline is not None:
         pair = against(result, baseline, gate.figure, gate.factor, domain)
         decision = _against_baseline(gate, pair, allowance)
     else:
-        value = measured(result, gate.figure).value
+        value = figure_value(result, gate.figure).value
         decision = _Decision(value=value, why="no --baseline was given")
     return GateOutcome(
         expression=f"{gate}:{domain}" if domain else str(gate),
@@ -137,7 +139,7 @@ class _Decision:
     why: str = ""
 
 
-def _against_limit(gate: Gate, result: EvalResult, found: Measured) -> _Decision:
+def _against_limit(gate: Gate, result: EvalResult, found: FigureValue) -> _Decision:
     """The decision against a limit that the gate states itself."""
     value, limit = found.value, gate.limit
     if value is None or limit is None:

@@ -4,7 +4,7 @@ import pytest
 
 from quantkit.core.gate import FIGURES, parse_gate
 from quantkit.results.decision import missed
-from quantkit.results.figures import by_domain, measured
+from quantkit.results.figures import by_domain, figure_value
 from quantkit.results.gates import judge
 from quantkit.results.schema import (
     Divergence,
@@ -129,7 +129,7 @@ def result(**parts: Any) -> EvalResult:
 def test_every_figure_that_a_gate_may_name_is_found_in_a_result(known: str) -> None:
     name = "vllm" if known.startswith("engines") else "gsm8k"
     figure = known.replace("bNxN", "b1x512").replace("cN", "c16").replace("NAME", name)
-    assert measured(result(), figure).value is not None
+    assert figure_value(result(), figure).value is not None
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_figure_without_an_interval_says_so_and_an_exact_one_does_not() -> Non
 
 def test_every_domain_is_held_to_the_limit_on_its_own() -> None:
     found = result()
-    assert measured(found, "kl.mean").value == 0.03
+    assert figure_value(found, "kl.mean").value == 0.03
     prose, code = by_domain(found, "kl.mean").values()
     assert prose.value == pytest.approx(0.01)
     assert code.value == pytest.approx(0.05)
