@@ -23,7 +23,7 @@ from time import monotonic, perf_counter, thread_time
 import torch
 from torch.nn import functional
 
-from quantkit.bench.kernel import Job, Kernel, fitting
+from quantkit.bench.kernel import Kernel, WeightFacts, fitting
 from quantkit.bench.linear import QuantizedLinear, choose_kernel
 from quantkit.bench.runtime import Runtime, load_runtime
 from quantkit.bench.timing import Cell, Effort, measure_cell
@@ -88,7 +88,7 @@ def layer_rows(outputs: int, inputs: int) -> list[Row]:
     """Dense and quantized products of one shape, at each number of rows."""
     weight = torch.randn(outputs, inputs)
     dense = {"dense bf16": weight.bfloat16(), "dense fp32": weight}
-    jobs = [Job(scheme, outputs, inputs, torch.bfloat16) for scheme in SCHEMES]
+    jobs = [WeightFacts(scheme, outputs, inputs, torch.bfloat16) for scheme in SCHEMES]
     packed = []
     for job in jobs:
         qtensor = random_qtensor(job.scheme, outputs, inputs)

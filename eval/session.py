@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.core.manifest import environment
 from quantkit.core.progress import Report, silent
-from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.eval.metric import Scores, measure_all
 from quantkit.eval.planned_memory import planned_memory
 from quantkit.eval.scoring import Reference, score_tokens
 from quantkit.eval.text import EvaluationText
@@ -121,7 +120,7 @@ def _evaluate(
         "batch": min(len(text.tokens), max(1, TOKENS_PER_BATCH // text.inputs.shape[1])),
         "reference_dtype": reference.dtype if reference else None,
     }
-    figures = _figures(scores)
+    figures, sums = measure_all(scores)
     document = {
         "status": "invalid" if fault else "valid",
         "artifact": artifact,
@@ -132,19 +131,11 @@ def _evaluate(
         "detectable": _detectable(figures),
         "block_relative_error": walked.errors,
         "memory": planned_memory(model.config, model.dtype, artifact.bytes),
-        "documents": _documents(scores),
+        "documents": _documents(scores, sums),
         "environment": environment(device_name(CPU)),
         "notes": [*text.notes, *([fault] if fault else [])],
     }
     return EvalResult.model_validate({name: _finite(part) for name, part in document.items()})
-
-
-def _figures(scores: Scores) -> Figures:
-    figures: Figures = {}
-    for name in registry.names("eval.metrics"):
-        metric: Metric = registry.load("eval.metrics", name, "METRIC")
-        figures |= metric.measure(scores)
-    return figures
 
 
 def _detectable(figures: Mapping[str, Any]) -> dict[str, float]:
@@ -164,16 +155,21 @@ def _detectable(figures: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def _documents(scores: Scores) -> dict[str, Any]:
-    """Sums per document: with them two results are compared without any model."""
+def _documents(scores: Scores, further: Mapping[str, list[float]]) -> dict[str, Any]:
+    """Sums per document: with them two results are compared without any model.
+
+    `further` are those of figures that have no column of their own.
+    """
     beside = scores.beside
     sums: dict[str, Any] = {"sum_nll": scores.sums(scores.nll).tolist()}
     for name, key in (("sum_nll_reference", "nll"), ("sum_kl_nats", "kl")):
         sums[name] = scores.sums(beside[key]).tolist() if key in beside else []
     if "agreement" in beside:
         sums["top1_hits"] = [round(hits) for hits in scores.sums(beside["agreement"])]
-    if any(not math.isfinite(value) for column in sums.values() for value in column):
+    if any(not math.isfinite(x) for column in sums.values() for x in column):
         sums = {}  # a document with a score that is not finite has no sums
+    else:
+        sums["sums"] = dict(further)
     return {
         "id": [document.id for document in scores.documents],
         "domain": list(scores.domains),

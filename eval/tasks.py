@@ -1,4 +1,4 @@
-"""Question sets through EleutherAI's lm-eval, asked of quantkit's own decode of a folder."""
+"""Question sets from EleutherAI's lm-eval, answered by models that quantkit decodes."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from quantkit.core.session import Session
 from quantkit.model.open import open_model
 from quantkit.model.opened import load_dense
 from quantkit.results.answers import Answers, compare_answers
-from quantkit.results.schema import Task
+from quantkit.results.schema import TaskResult
 
 BATCH = 8
 """Questions answered at once: fixed, as bf16 answers depend on it."""
@@ -25,11 +25,11 @@ def run_tasks(
     session: Session = Session(),
     *,
     limit: int | None = None,
-) -> list[Task]:
+) -> list[TaskResult]:
     """Each task answered by `reference` and by `artifact`, the answers compared one by one.
 
     A task is a name that lm-eval knows, or a .yaml file of yours. The models are held in memory
-    whole, one after the other, with the decoded weights. `limit` asks the first questions only.
+    whole, one after the other, with the decoded weights. `limit` takes the first questions only.
 
     Raises:
         InputError: lm-eval is not installed, or knows no such task; a task has no answers that are
@@ -99,7 +99,7 @@ def collect(task: str, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> An
             prompts.update(f"{record['doc_hash']} {record['prompt_hash']}\n".encode())
             right.append(bool(record[metric]))
     if not right:
-        raise InputError(f"task `{task}` asked nothing", hint="a task with a test set")
+        raise InputError(f"task `{task}` has no questions", hint="a task with a test set")
     return Answers(task, metric, prompts.hexdigest(), tuple(right))
 
 

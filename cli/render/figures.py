@@ -19,6 +19,7 @@ def evaluation_lines(found: Mapping[str, Any]) -> list[str]:
     kl = found.get("kl")
     lines = [_divergence(kl)] if kl else []
     lines.append("   ".join(_others(found)))
+    lines += [_metric(figure) for figure in found.get("metrics", {}).values()]
     protocol = found.get("protocol", {})
     place = f" of {protocol['text']}, protocol {protocol['name']}" if "text" in protocol else ""
     lines.append(f"on {found['tokens']} tokens{place}{_limits(found.get('detectable') or {})}")
@@ -34,6 +35,18 @@ def _divergence(kl: Mapping[str, Any]) -> str:
     parts = [f"{name} {_short(kl[key])}" for name, key in shown if kl.get(key) is not None]
     mean = with_error(kl["mean"], kl.get("standard_error"))
     return "   ".join([f"KL     {mean} nats", *parts])
+
+
+def _metric(figure: Mapping[str, Any]) -> str:
+    """A figure of a metric that has no line of its own: label, value, error and unit."""
+    scale, unit = 1, figure["unit"]
+    if unit in ("fraction", "number"):
+        scale, unit = (100, "%") if unit == "fraction" else (1, "")
+    value, spread = (
+        None if figure.get(key) is None else scale * figure[key]
+        for key in ("value", "standard_error")
+    )
+    return f"{figure['label']}  {with_error(value, spread)} {unit}".rstrip()
 
 
 def _others(found: Mapping[str, Any]) -> list[str]:
@@ -72,11 +85,13 @@ def _short(value: float) -> str:
 def sweep_table(runs: Sequence["SweepRun"]) -> str:
     """A row for each run, best first among those that were measured."""
     ordered = sorted(runs, key=lambda run: (run.status != "done", run.summary.kl_mean or 0))
-    head = ("recipe", "size", "bits/weight", "KL, nats", "same top-1", "perplexity", "time", "")
-    return table(head, [_row(run) for run in ordered])
+    further = {name: f.label for run in runs for name, f in run.summary.metrics.items()}
+    head = ["recipe", "size", "bits/weight", "KL, nats", "same top-1", "perplexity"]
+    head += [*further.values(), "time", ""]
+    return table(head, [_row(run, tuple(further)) for run in ordered])
 
 
-def _row(run: "SweepRun") -> tuple[object, ...]:
+def _row(run: "SweepRun", further: Sequence[str]) -> tuple[object, ...]:
     found = run.summary
     share = found.top1_agreement
     return (
@@ -86,6 +101,10 @@ def _row(run: "SweepRun") -> tuple[object, ...]:
         with_error(found.kl_mean, found.kl_standard_error),
         "-" if share is None else f"{100 * share:.1f} %",
         with_error(found.perplexity, found.perplexity_standard_error),
+        *(
+            with_error(figure.value, figure.standard_error) if figure else "-"
+            for figure in map(found.metrics.get, further)
+        ),
         "-" if run.seconds is None else duration(run.seconds),
         run.why or ("gates missed" if found.gates_missed else ""),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.eval.metric import Figure, Figures, Metric, Scores
 from quantkit.results.bootstrap import mean_interval, quantile_intervals
 from quantkit.results.schema import CONFIDENCES, CONTEXTS
 
@@ -86,4 +86,9 @@ def _quantile(ordered: torch.Tensor, fraction: float) -> float:
     return float(low + (high - low) * (place - math.floor(place)))
 
 
-METRIC = Metric("kl", "KL(reference || model) per token", "nats", "lower", measure)
+METRIC = Metric(
+    "kl",
+    "KL(reference || model) per token",
+    {f"kl.{name}": Figure(f"KL {name}", "nats", "lower") for name in ("mean", *QUANTILES, "max")},
+    measure,
+)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.eval.metric import Figure, Figures, Metric, Scores
 from quantkit.results.bootstrap import mean_interval
 
 
@@ -49,4 +49,12 @@ def _exp(nats: float) -> float:
     return math.inf if nats > 700 else math.exp(nats)
 
 
-METRIC = Metric("perplexity", "exp of the mean negative log likelihood", "1", "lower", measure)
+METRIC = Metric(
+    "perplexity",
+    "exp of the mean negative log likelihood",
+    {
+        "perplexity.value": Figure("Perplexity", "number", "lower"),
+        "perplexity.log_ratio": Figure("Log of the perplexity ratio", "fraction", "lower"),
+    },
+    measure,
+)

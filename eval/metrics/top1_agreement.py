@@ -1,6 +1,6 @@
 """Top-1 agreement: how often the model's likeliest next token is the reference's."""
 
-from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.eval.metric import Figure, Figures, Metric, Scores
 from quantkit.results.bootstrap import mean_interval
 
 
@@ -17,4 +17,9 @@ def measure(scores: Scores) -> Figures:
     }
 
 
-METRIC = Metric("top1_agreement", "same likeliest token as the reference", "1", "higher", measure)
+METRIC = Metric(
+    "top1_agreement",
+    "same likeliest token as the reference",
+    {"top1_agreement": Figure("Same top token", "fraction", "higher")},
+    measure,
+)

@@ -1,4 +1,4 @@
-"""What the manifest of an artifact tells a report: figures, errors of modules, the command."""
+"""What a report takes from the manifest of an artifact: figures, module errors, the command."""
 
 import shlex
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from quantkit.results.error_map import error_map
 
 
 def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The evaluation in the manifest with what the manifest knows better; None where there is none.
+    """The evaluation in the manifest, completed by the manifest; None where there is none.
 
     Modules bring the relative output error that quantization recorded, where evaluation has none.
     """

@@ -1,10 +1,12 @@
 """The columns of the table of all builds, the same for page, Markdown and CSV."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import exp
 
-from quantkit.eval.report.figures import (
+from quantkit.eval.report.numbers import (
     duration,
     error,
     grouped,
@@ -12,8 +14,9 @@ from quantkit.eval.report.figures import (
     signed_percent,
     significant,
     unit_of,
+    visible,
 )
-from quantkit.eval.report.study import Build, Load, Study
+from quantkit.eval.report.study import Build, Study, Target
 from quantkit.results.schema import EvalResult, LocalSpeed
 
 
@@ -43,15 +46,17 @@ class Column:
 
 
 NOTHING = Cell()
+PLAIN = ("number", "fraction")
+"""Units that a heading does not show."""
 
 
-def columns(study: Study, load: Load) -> list[Column]:
+def columns(study: Study, target: Target) -> list[Column]:
     """Those of which at least one build has a figure."""
-    found = [*_sizes(study, load), *_quality(), *_speed(study)]
+    found = [*_sizes(study, target), *_quality(), *_metrics(study), *_speed(study)]
     return [c for c in found if any(c.cell(b).value is not None for b in study.everything)]
 
 
-def _sizes(study: Study, load: Load) -> list[Column]:
+def _sizes(study: Study, target: Target) -> list[Column]:
     unit, factor = unit_of([build.disk_bytes for build in study.everything])
 
     def size(count: float | None) -> Cell:
@@ -60,10 +65,10 @@ def _sizes(study: Study, load: Load) -> list[Column]:
         return Cell(significant(count / factor), value=count)
 
     def memory(build: Build) -> Cell:
-        return size(study.size_at(build, load)) if load.axis == "memory" else NOTHING
+        return size(study.size_at(build, target)) if target.axis == "memory" else NOTHING
 
     def context(build: Build) -> Cell:
-        room = study.longest_context(build, load)
+        room = study.longest_context(build, target)
         return NOTHING if room is None else Cell(grouped(room) if room else "none", value=room)
 
     return [
@@ -83,6 +88,37 @@ def _quality() -> list[Column]:
         Column("task_recovery", "Task recovery", "", _recovery, falls=True),
         Column("flips", "Flips", "", _flips, "middle"),
     ]
+
+
+def _metrics(study: Study) -> list[Column]:
+    """The figures of registered metrics that have no column of their own."""
+    stated = {
+        name: figure
+        for build in study.everything
+        if build.measured
+        for name, figure in build.measured.metrics.items()
+    }
+    return [
+        Column(
+            re.sub(r"\W", "_", name),
+            visible(figure.label),
+            "" if figure.unit in PLAIN else visible(figure.unit),
+            partial(_metric, name),
+            "middle",
+            falls=figure.better == "higher",
+        )
+        for name, figure in stated.items()
+    ]
+
+
+def _metric(name: str, build: Build) -> Cell:
+    found = build.measured.metrics.get(name) if build.measured else None
+    if found is None or found.value is None:
+        return NOTHING
+    scale = 100 if found.unit == "fraction" else 1
+    half = (found.ci95[1] - found.ci95[0]) / 2 if found.ci95 else None
+    text = percent(found.value) if scale == 100 else significant(found.value)
+    return Cell(text, "" if half is None else error(scale * half), found.value)
 
 
 def _speed(study: Study) -> list[Column]:

@@ -1,8 +1,8 @@
-"""Builds whose bits were chosen for a budget: what else the budget could have held."""
+"""Builds whose bits were chosen for a budget, and the alternatives within it."""
 
 from dataclasses import dataclass
 
-from quantkit.eval.report.figures import grouped, significant, unit_of
+from quantkit.eval.report.numbers import grouped, significant, unit_of
 from quantkit.eval.report.study import Build, Study
 from quantkit.results.fit_result import Fit, FitPoint
 

@@ -1,11 +1,11 @@
 """Which builds nothing of their size beats."""
 
-from quantkit.eval.report.study import Build, Load, Study
+from quantkit.eval.report.study import Build, Study, Target
 
 SLACK = 1.01
 
 
-def frontier(study: Study, load: Load) -> list[Build]:
+def frontier(study: Study, target: Target) -> list[Build]:
     """Builds with a KL that no rival at most 1 % larger betters beyond chance, by size.
 
     Plain dominance would let a few kilobytes, or the draw of the text, decide.
@@ -13,7 +13,7 @@ def frontier(study: Study, load: Load) -> list[Build]:
     points = [
         (size, build)
         for build in study.builds
-        if build.kl and (size := study.size_at(build, load)) is not None
+        if build.kl and (size := study.size_at(build, target)) is not None
     ]
     kept = [
         (size, build)

@@ -9,7 +9,7 @@ from quantkit.checkpoint.manifest import read_manifest
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.manifest import FILE_NAME as MANIFEST
 from quantkit.eval.report.artifact import command_of, result_of
-from quantkit.eval.report.figures import visible
+from quantkit.eval.report.numbers import visible
 from quantkit.eval.report.study import Build, Study
 from quantkit.results.file import read_result, validated
 from quantkit.results.schema import (
@@ -85,7 +85,10 @@ def _read(folder: Path) -> Study:
         result = read_result(folder, EvalResult)
         return _single(result, _build(result, folder.stem))
     if not folder.is_dir():
-        raise InputError(f"no folder `{folder}`", hint="what sweep, eval or quantize made")
+        raise InputError(
+            f"no folder `{folder}`",
+            hint="an output folder of sweep, eval or quantize",
+        )
     raise InputError(
         f"`{folder}` holds no results",
         why=f"neither {SWEEP_FILE} nor {EVAL_FILE} nor {MANIFEST} is in it",
@@ -131,7 +134,7 @@ def _read_artifact(folder: Path) -> Study:
     if study is None:
         raise InputError(
             f"`{folder}` was not evaluated",
-            hint=f"quantkit eval {folder} --reference MODEL -o {folder.name}.json, and name that",
+            hint=f"quantkit eval {folder} --reference MODEL -o {folder.name}.json; report that",
         )
     return replace(study, reference=None)  # a sweep beside it may state the original better
 
@@ -167,7 +170,7 @@ def _implied_reference(builds: Iterable[Build]) -> Build | None:
 
 def _distinct(builds: Sequence[Build]) -> tuple[Build, ...]:
     """The builds with keys and labels that differ: a number after those that repeat."""
-    seen: dict[str, int] = {}
+    seen: dict[str, int] = {ORIGINAL: 1}  # the key of the original itself
     told = []
     for build in builds:
         count = seen[build.label] = seen.get(build.label, 0) + 1

@@ -16,18 +16,15 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from quantkit.core.version import __version__
 from quantkit.eval.report.columns import columns
-from quantkit.eval.report.loads import (
-    CONTEXTS,
-    MAX_KLS,
-    SEQUENCES,
-    default_load,
-    limits,
+from quantkit.eval.report.page_data import SHAPES, mark_of, page_data
+from quantkit.eval.report.recommendation import choose, one_line
+from quantkit.eval.report.sections import sections
+from quantkit.eval.report.study import Study, Target
+from quantkit.eval.report.targets import (
+    default_target,
+    offer,
     size_label,
 )
-from quantkit.eval.report.page_data import SHAPES, mark_of, page_data
-from quantkit.eval.report.sections import sections
-from quantkit.eval.report.study import Load, Study
-from quantkit.eval.report.verdict import choose, one_line
 
 SCRIPTS = ("base", "rules", "marks", "frontier", "panels", "page")
 POLICY = (
@@ -38,20 +35,19 @@ POLICY = (
 
 def render(study: Study) -> str:
     """The page."""
-    load = default_load(study)
+    target = default_target(study)
     libraries = [_text("vendor/d3.min.js"), _text("vendor/plot.umd.min.js")]
     scripts = [*libraries, _own_script()]
     return _template().render(
         study=study,
-        load=load,
-        choice=choose(study, load),
-        columns=columns(study, load),
-        choices=_choices(study, load),
+        choice=choose(study, target),
+        columns=columns(study, target),
+        choices=_choices(study, target),
         marks=mark_of(study),
         shapes=SHAPES,
         verdict_of=lambda build: one_line(build, study),
         **sections(study),
-        data=_inert_json(page_data(study, load)),
+        data=_inert_json(page_data(study, target)),
         style=_text("page.css"),
         scripts=scripts,
         policy=policy(scripts),
@@ -66,29 +62,25 @@ def policy(scripts: Iterable[str]) -> str:
     return POLICY.format(scripts=" ".join(f"'sha256-{found}'" for found in hashes))
 
 
-def _choices(study: Study, load: Load) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
+def _choices(study: Study, target: Target) -> list[tuple[str, str, list[tuple[str, str, bool]]]]:
     """What the reader can set: id, label, options (value, text, chosen)."""
-    sizes = [size for b in study.everything if (size := study.size_at(b, load)) is not None]
-    steps = limits(min(sizes), max(sizes)) if sizes else []
-    steps = sorted({*steps, *([load.limit_bytes] if load.limit_bytes else [])})
-    limited = [(str(step), size_label(step)) for step in steps]
+    offered = offer(study, target)
+    limited = [(str(step), size_label(step)) for step in offered.limits if step]
     memory = "Memory" if study.kv_bytes_per_token else "Size at most"
-    found = [("limit", memory, str(load.limit_bytes or ""), [("", "no limit"), *limited])]
+    found = [("limit", memory, str(target.limit_bytes or ""), [("", "no limit"), *limited])]
+    counts = [(str(n), str(n)) for n in offered.sequences]
     if study.kv_bytes_per_token:
-        contexts = sorted({*CONTEXTS, load.context_tokens})
-        counts = sorted({*SEQUENCES, load.sequences})
         found += [
             (
                 "context",
                 "Context",
-                str(load.context_tokens),
-                [(str(n), f"{n:,}") for n in contexts],
+                str(target.context_tokens),
+                [(str(n), f"{n:,}") for n in offered.contexts],
             ),
-            ("sequences", "Sequences", str(load.sequences), [(str(n), str(n)) for n in counts]),
+            ("sequences", "Sequences", str(target.sequences), counts),
         ]
-    floors = sorted({*MAX_KLS, *([load.max_kl] if load.max_kl else [])})
-    floor = [("", "any"), *((str(value), f"{value:g} nats") for value in floors)]
-    found.append(("floor", "KL at most", str(load.max_kl or ""), floor))
+    floor = [("", "any"), *((str(value), f"{value:g} nats") for value in offered.max_kls if value)]
+    found.append(("floor", "KL at most", str(target.max_kl or ""), floor))
     return [
         (name, label, [(v, text, v == value) for v, text in options])
         for name, label, value, options in found

@@ -1,12 +1,24 @@
 """What the page's script draws from: plain values, sizes in bytes, KL in nats."""
 
+from collections.abc import Mapping
 from math import exp
 from typing import Any
 
 from quantkit.eval.report.columns import local_speed
-from quantkit.eval.report.figures import unit_of
-from quantkit.eval.report.study import WEIGHT_PARTS, Build, Load, Study
-from quantkit.eval.report.verdict import task_clause
+from quantkit.eval.report.frontier import frontier
+from quantkit.eval.report.numbers import unit_of
+from quantkit.eval.report.recommendation import (
+    NEEDS,
+    PARTS,
+    ROOM,
+    SENTENCES,
+    Decision,
+    decisions,
+    meets,
+    task_clause,
+)
+from quantkit.eval.report.study import USABLE, WEIGHT_PARTS, Axis, Build, Study, Target
+from quantkit.eval.report.targets import offer
 from quantkit.results.paired import Difference
 from quantkit.results.schema import EngineSpeed, LocalSpeed
 
@@ -55,7 +67,7 @@ def mark_of(study: Study) -> dict[str, str]:
     }
 
 
-def page_data(study: Study, load: Load) -> dict[str, Any]:
+def page_data(study: Study, target: Target) -> dict[str, Any]:
     """Everything the script needs; indices of `pairs` are those of the builds."""
     unit, factor = unit_of([build.disk_bytes for build in study.everything])
     marks = mark_of(study)
@@ -67,12 +79,58 @@ def page_data(study: Study, load: Load) -> dict[str, Any]:
         "kv": study.kv_bytes_per_token,
         "context": study.model_context,
         "noise": study.noise,
-        "axis": load.axis,
+        "axis": target.axis,
         "reference": 0 if study.reference else None,
         "moduleColumns": _module_columns(study),
         "builds": [_build(build, marks, study) for build in study.everything],
+        "usable": dict(USABLE),
+        "needs": NEEDS,
+        "room": ROOM,
+        "sentences": SENTENCES,
+        "parts": PARTS,
+        **_decisions(study, target),
         "pairs": [_pair(found.get((a, b))) for a in range(count) for b in range(a + 1, count)],
     }
+
+
+def _decisions(study: Study, target: Target) -> dict[str, Any]:
+    """What every choice on the page decides: lists in the order of `Offer.targets`.
+
+    An outcome is [rule, build, smaller, better]; builds are indices. `meets` has the builds that
+    meet each limit of KL, `frontiers` those on the frontier for each number of tokens.
+    """
+    offered = offer(study, target)
+    index = {build.key: place for place, build in enumerate(study.everything)}
+    axes: tuple[Axis, ...] = ("memory", "disk") if study.kv_bytes_per_token else ("disk",)
+    outcomes: dict[tuple[Any, ...], int] = {}
+    lookup: dict[str, list[int]] = {}
+    fronts: dict[str, list[list[int]]] = {}
+    for axis in axes:
+        lookup[axis] = [
+            outcomes.setdefault(_outcome(found, index), len(outcomes))
+            for found in decisions(study, offered.targets(axis))
+        ]
+        loads = offered.tokens if axis == "memory" else (0,)
+        fronts[axis] = [
+            [index[build.key] for build in frontier(study, Target(axis, None, tokens))]
+            for tokens in loads
+        ]
+    meeting = [
+        [index[build.key] for build in study.builds if meets(build, Target("disk", max_kl=limit))]
+        for limit in offered.max_kls
+    ]
+    return {
+        "offered": {"limits": offered.limits, "tokens": offered.tokens, "floors": offered.max_kls},
+        "outcomes": list(outcomes),
+        "decisions": lookup,
+        "frontiers": fronts,
+        "meets": meeting,
+    }
+
+
+def _outcome(found: Decision, index: Mapping[str, int]) -> tuple[Any, ...]:
+    builds = (found.build, found.smaller, found.better)
+    return (found.rule, *(None if build is None else index[build.key] for build in builds))
 
 
 def _build(build: Build, marks: dict[str, str], study: Study) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from quantkit.eval.report.figures import (
+from quantkit.eval.report.fitted import frontiers
+from quantkit.eval.report.numbers import (
     error,
     fixed,
     grouped,
@@ -15,7 +16,6 @@ from quantkit.eval.report.figures import (
     unit_of,
     visible,
 )
-from quantkit.eval.report.fitted import frontiers
 from quantkit.eval.report.study import Build, Study
 from quantkit.results.schema import (
     CONFIDENCES,
@@ -201,7 +201,7 @@ def _engine(study: Study) -> list[tuple[int, Build, list[str]]]:
 
 
 def _slower(study: Study) -> list[str]:
-    """Where builds are slower than the original, said plainly: a sentence each for both phases."""
+    """Sentences that name where builds are slower than the original, one for each phase."""
     told = []
     for phase, verb in (("decode", "decode"), ("prefill", "read a prompt")):
         worst = []

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations
 from math import hypot
 from typing import Any, Literal
 
@@ -10,11 +11,12 @@ from quantkit.results.paired import Difference, paired_differences
 from quantkit.results.schema import Divergence, EvalResult, Protocol
 
 WEIGHT_PARTS = ("linear", "scales", "unquantized")
-USABLE_FRACTION = 0.95
 CONTEXT_TOKENS = 2048
 Z95 = 1.96
 
 Axis = Literal["memory", "disk"]
+USABLE: Mapping[Axis, float] = {"memory": 0.95, "disk": 1.0}
+"""The share of a limit that can be used: allocators lose some of a memory."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Build:
 
 
 @dataclass(frozen=True)
-class Load:
+class Target:
     """What the reader's machine holds; bytes, tokens of context, sequences, nats."""
 
     axis: Axis
@@ -88,7 +90,13 @@ class Load:
         """The limit without what allocators lose; a disk is used up to the last byte."""
         if self.limit_bytes is None:
             return None
-        return self.limit_bytes * (USABLE_FRACTION if self.axis == "memory" else 1.0)
+        return self.limit_bytes * USABLE[self.axis]
+
+    def holds(self, size: int | None) -> bool:
+        """Whether a size is known to be within the limit; always so where there is none."""
+        if self.usable_bytes is None:
+            return True
+        return size is not None and size <= self.usable_bytes
 
 
 @dataclass(frozen=True)
@@ -132,40 +140,45 @@ class Study:
         floors = [b.kl.floor_mean for b in self.builds if b.kl and b.kl.floor_mean is not None]
         return max(floors, default=None)
 
-    def size_at(self, build: Build, load: Load) -> int | None:
-        """Bytes of a build: on disk, or in memory under the load."""
-        if load.axis == "disk":
+    def size_at(self, build: Build, target: Target) -> int | None:
+        """Bytes of a build: on disk, or in memory under the target."""
+        if target.axis == "disk":
             return build.disk_bytes
         weights, kv = build.weight_bytes, self.kv_bytes_per_token
         if weights is None or kv is None:
             return None
-        return weights + build.rest_bytes + kv * load.context_tokens * load.sequences
+        return weights + build.rest_bytes + kv * target.context_tokens * target.sequences
 
-    def fits(self, build: Build, load: Load) -> bool:
-        """Whether it is known to be within the limit; always so where there is none."""
-        if load.usable_bytes is None:
-            return True
-        size = self.size_at(build, load)
-        return size is not None and size <= load.usable_bytes
+    def fits(self, build: Build, target: Target) -> bool:
+        """Whether a build is known to be within the limit; always so where there is none."""
+        return target.holds(self.size_at(build, target))
 
-    def longest_context(self, build: Build, load: Load) -> int | None:
+    def longest_context(self, build: Build, target: Target) -> int | None:
         """Tokens per sequence that the limit leaves room for, no more than the model's own context.
 
         None without limit or KV size.
         """
         weights, kv = build.weight_bytes, self.kv_bytes_per_token
-        if load.axis == "disk" or load.usable_bytes is None or weights is None or kv is None:
+        if target.axis == "disk" or target.usable_bytes is None or weights is None or kv is None:
             return None
-        room = load.usable_bytes - weights - build.rest_bytes
-        tokens = max(0, int(room // (kv * load.sequences)))
+        room = target.usable_bytes - weights - build.rest_bytes
+        tokens = max(0, int(room // (kv * target.sequences)))
         return tokens if self.model_context is None else min(tokens, self.model_context)
 
     def better(self, one: Build, other: Build) -> bool:
-        """Whether the KL of `one` is lower beyond what the evaluation text could do by chance.
+        """Whether the KL of `one` is lower than the choice of text could explain.
 
         By the paired difference of documents where both have them, else by both standard errors,
         else by the bare means.
         """
+        return (one.key, other.key) in self._better
+
+    @cached_property
+    def _better(self) -> frozenset[tuple[str, str]]:
+        pairs = permutations(self.builds, 2)
+        return frozenset((a.key, b.key) for a, b in pairs if self._is_better(a, b))
+
+    def _is_better(self, one: Build, other: Build) -> bool:
         if one.kl is None or other.kl is None or one.kl.mean is None or other.kl.mean is None:
             return False
         found = self.difference(one, other)

@@ -7,20 +7,20 @@ import re
 from typing import Any
 
 from quantkit.eval.report.columns import Column, columns
-from quantkit.eval.report.figures import visible
 from quantkit.eval.report.frontier import frontier
-from quantkit.eval.report.loads import default_load
+from quantkit.eval.report.numbers import visible
+from quantkit.eval.report.recommendation import choose, one_line
 from quantkit.eval.report.study import Build, Study
-from quantkit.eval.report.verdict import choose, one_line
+from quantkit.eval.report.targets import default_target
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def markdown(study: Study) -> str:
     """Verdict, a table of all builds, the protocol and the commands."""
-    load = default_load(study)
-    choice = choose(study, load)
-    shown = columns(study, load)
+    target = default_target(study)
+    choice = choose(study, target)
+    shown = columns(study, target)
     told = (choice.verdict, *choice.others)
     lines = [f"# {_escaped(study.title)}", ""]
     lines += [f"- **{_escaped(each.name)}** {_escaped(each.text)}" for each in told]
@@ -68,8 +68,8 @@ def as_csv(study: Study) -> str:
 
 def as_json(study: Study) -> dict[str, Any]:
     """The same figures, with the verdicts and the results in full."""
-    load = default_load(study)
-    choice = choose(study, load)
+    target = default_target(study)
+    choice = choose(study, target)
     builds = []
     for build, figures in zip(study.everything, _figures(study), strict=True):
         result = build.result.model_dump(mode="json", by_alias=True) if build.result else None
@@ -82,11 +82,11 @@ def as_json(study: Study) -> dict[str, Any]:
         "others": [f"{other.name} {other.text}" for other in choice.others],
         "pick": choice.pick.label if choice.pick else None,
         "load": {
-            "axis": load.axis,
-            "limit_bytes": load.limit_bytes,
-            "context_tokens": load.context_tokens,
-            "sequences": load.sequences,
-            "max_kl": load.max_kl,
+            "axis": target.axis,
+            "limit_bytes": target.limit_bytes,
+            "context_tokens": target.context_tokens,
+            "sequences": target.sequences,
+            "max_kl": target.max_kl,
         },
         "builds": builds,
     }
@@ -99,9 +99,9 @@ def json_text(study: Study) -> str:
 
 def _figures(study: Study) -> list[dict[str, Any]]:
     """A row a build: its figures by name and unit."""
-    load = default_load(study)
-    shown = columns(study, load)
-    front = {build.key for build in frontier(study, load)}
+    target = default_target(study)
+    shown = columns(study, target)
+    front = {build.key for build in frontier(study, target)}
     return [_row_of(study, build, shown, build.key in front) for build in study.everything]
 
 

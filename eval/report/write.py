@@ -8,11 +8,11 @@ from typing import Any
 from quantkit.checkpoint.durable import temporary, write_file
 from quantkit.core.errors import InputError
 from quantkit.eval.report.load import load_study
-from quantkit.eval.report.loads import default_load
 from quantkit.eval.report.page import render
+from quantkit.eval.report.recommendation import choose, one_line
 from quantkit.eval.report.study import Study
 from quantkit.eval.report.table import as_csv, json_text, markdown
-from quantkit.eval.report.verdict import choose, one_line
+from quantkit.eval.report.targets import default_target
 
 WRITERS: dict[str, Callable[[Study], str]] = {
     ".html": render,
@@ -59,7 +59,7 @@ def write_report(folders: Sequence[Path], output: Path) -> WrittenReport:
     content = writer(study).encode()
     temporary(output).unlink(missing_ok=True)  # of a run that was stopped
     write_file(output, [content])
-    choice = choose(study, default_load(study))
+    choice = choose(study, default_target(study))
     return WrittenReport(
         output=output,
         bytes=len(content),

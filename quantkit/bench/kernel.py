@@ -14,7 +14,7 @@ Parts = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
-class Job:
+class WeightFacts:
     """A weight to multiply by: its scheme and shape, the dtype of the inputs, "cpu" or "cuda"."""
 
     scheme: Scheme
@@ -28,13 +28,13 @@ class Job:
 class Kernel:
     """One way to compute x @ W.T from the codes of W.
 
-    refuses(job): a sentence saying what it cannot do, or None.
+    refuses(facts): a sentence saying what it cannot do, or None.
     pack(qtensor, dtype): what it keeps of a weight: codes in integer dtypes, scales in floats.
     multiply(x, parts): the product (rows, out_features) of x (rows, in_features), in x's dtype.
     """
 
     name: str
-    refuses: Callable[[Job], str | None]
+    refuses: Callable[[WeightFacts], str | None]
     pack: Callable[[QTensor, torch.dtype], Parts]
     multiply: Callable[[torch.Tensor, Parts], torch.Tensor]
 
@@ -45,24 +45,24 @@ def kernels() -> tuple[Kernel, ...]:
     return tuple(k for n in registry.names(folder) for k in registry.load(folder, n, "KERNELS"))
 
 
-def fitting(job: Job) -> tuple[Kernel, ...]:
-    """The kernels that can do `job`.
+def fitting(facts: WeightFacts) -> tuple[Kernel, ...]:
+    """The kernels that can multiply by a weight.
 
     Raises:
         RefusedError: there is none; it says what stands in the way of each.
     """
-    found = {kernel: kernel.refuses(job) for kernel in kernels()}
+    found = {kernel: kernel.refuses(facts) for kernel in kernels()}
     able = tuple(kernel for kernel, reason in found.items() if reason is None)
     if not able:
-        shape = f"{job.out_features} x {job.in_features}"
+        shape = f"{facts.out_features} x {facts.in_features}"
         raise RefusedError(
-            f"no kernel on this {job.device} multiplies {job.scheme.label()}, {shape}",
+            f"no kernel on this {facts.device} multiplies {facts.scheme.label()}, {shape}",
             why="; ".join(f"{kernel.name}: {reason}" for kernel, reason in found.items()),
             hint="--engine vllm, which has kernels of its own",
         )
     return able
 
 
-def device_is(job: Job, device: str) -> str | None:
-    """The sentence for a kernel of `device`, None where the job is there."""
-    return None if job.device == device else f"runs on {device}"
+def device_is(facts: WeightFacts, device: str) -> str | None:
+    """The sentence for a kernel of `device`, None where the weight is there."""
+    return None if facts.device == device else f"runs on {device}"

@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from quantkit.bench.kernel import Job, Kernel, fitting
+from quantkit.bench.kernel import Kernel, WeightFacts, fitting
 from quantkit.grid.qtensor import QTensor
 
 TRIALS = 3
@@ -21,7 +21,7 @@ TOLERANCE: Mapping[torch.dtype, float] = {
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """What a choice of kernel is for: one prefill of `prefill_rows` and `decode_steps` steps."""
 
     prefill_rows: int = 512
@@ -54,7 +54,7 @@ class QuantizedLinear(nn.Module):
 def choose_kernel(
     qtensor: QTensor,
     dtype: torch.dtype,
-    load: Load = Load(),
+    load: Workload = Workload(),
 ) -> Kernel:
     """The kernel that is fastest for `load`, of all that can multiply by `qtensor`.
 
@@ -63,11 +63,11 @@ def choose_kernel(
     """
     device = qtensor.codes.device
     out_features, in_features = qtensor.codes.shape
-    job = Job(qtensor.scheme, out_features, in_features, dtype, device.type)
-    candidates = fitting(job)
+    facts = WeightFacts(qtensor.scheme, out_features, in_features, dtype, device.type)
+    candidates = fitting(facts)
     if len(candidates) == 1:
         return candidates[0]
-    prefill = torch.randn(load.prefill_rows, job.in_features, device=device).to(dtype)
+    prefill = torch.randn(load.prefill_rows, facts.in_features, device=device).to(dtype)
     decode = prefill[: load.decode_rows].contiguous()
 
     best, least = candidates[0], float("inf")

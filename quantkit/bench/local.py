@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from quantkit.bench.linear import Load
+from quantkit.bench.linear import Workload
 from quantkit.bench.memory import measure_memory
 from quantkit.bench.runtime import Runtime, load_runtime
 from quantkit.bench.statistics import latency_figures, median, median_interval, ratio_interval
@@ -53,7 +53,7 @@ def measure_local(
     if not cells:
         return LocalResult(notes=("no speed: the context is shorter than the steps measured",))
 
-    load = partial(load_runtime, load=Load(cells[0].context_tokens), report=session.report)
+    load = partial(load_runtime, load=Workload(cells[0].context_tokens), report=session.report)
     try:
         runtime = load(model)
     except RefusedError as refusal:

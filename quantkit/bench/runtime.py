@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from quantkit.bench.kernel import Kernel
-from quantkit.bench.linear import Load, QuantizedLinear, choose_kernel
+from quantkit.bench.linear import QuantizedLinear, Workload, choose_kernel
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
@@ -41,7 +41,7 @@ class Runtime:
         return ", ".join(sorted(self.kernels, key=lambda name: -self.kernels[name]))
 
 
-def load_runtime(model: OpenModel, load: Load = Load(), report: Report = silent) -> Runtime:  # noqa: B008 - frozen
+def load_runtime(model: OpenModel, load: Workload = Workload(), report: Report = silent) -> Runtime:  # noqa: B008 - frozen
     """The model with kernels in place of its quantized linears; a plain model as torch runs it.
 
     The kernel is chosen once for each scheme and shape. No dequantized weight is ever kept.
@@ -77,7 +77,7 @@ def load_runtime(model: OpenModel, load: Load = Load(), report: Report = silent)
     return Runtime(network, prefix, model.dtype, counts)
 
 
-def _choose(path: str, qtensor: "QTensor", dtype: torch.dtype, load: Load) -> Kernel:
+def _choose(path: str, qtensor: "QTensor", dtype: torch.dtype, load: Workload) -> Kernel:
     try:
         return choose_kernel(qtensor, dtype, load)
     except RefusedError as refusal:

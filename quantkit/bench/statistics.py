@@ -1,56 +1,55 @@
-"""Medians of repeated timings with bootstrap intervals, and when there are enough of them."""
+"""Medians and percentiles of repeated timings with their intervals, and when there are enough."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
+import numpy as np
 
-RESAMPLES = 2000
-GROUP_RESAMPLES = 500
+from quantkit.results.bootstrap import repeats_interval
+from quantkit.results.estimate import Floats
+from quantkit.results.record import Interval
+
 Groups = Sequence[Sequence[float]]
 
 
 def median(values: Sequence[float]) -> float:
     """The middle one, or the mean of the middle two."""
-    return float(torch.tensor(values, dtype=torch.float64).quantile(0.5))
+    return float(np.median(values))
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
     """Linearly interpolated; `fraction` is 0 to 1."""
-    return float(torch.tensor(values, dtype=torch.float64).quantile(fraction))
+    return float(np.quantile(values, fraction))
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
+def median_interval(values: Sequence[float]) -> Interval:
     """The 95 % interval of the median, by bootstrap."""
-    return _interval(_medians(values, seed=0))
+    return repeats_interval([values], _medians)
 
 
-def ratio_interval(values: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+def ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval:
     """The 95 % interval of median(values) / median(others), each resampled on its own."""
-    return _interval(_medians(values, seed=0) / _medians(others, seed=1))
+    return repeats_interval([values, others], lambda a, b: _medians(a) / _medians(b))
 
 
-def percentile_interval(groups: Groups, fraction: float) -> tuple[float, float]:
+def percentile_interval(groups: Groups, fraction: float) -> Interval:
     """The 95 % interval of a percentile of all values, by bootstrap of whole groups.
 
     The values of a group (the gaps of one request) rise and fall together: resampled one by one
     they would give an interval that is too narrow.
     """
-    return _of_groups(groups, lambda values: values.quantile(fraction))
+    data = [np.asarray(group, dtype=np.float64) for group in groups]
+
+    def percentiles(drawn: Floats) -> Floats:
+        pooled = (np.concatenate([data[i] for i in row]) for row in drawn.astype(int))
+        return np.array([np.quantile(values, fraction) for values in pooled])
+
+    return repeats_interval([range(len(data))], percentiles)
 
 
-def rate_interval(seconds: Sequence[float], amount: float) -> tuple[float, float]:
+def rate_interval(seconds: Sequence[float], amount: float) -> Interval:
     """The 95 % interval of `amount` / mean(seconds), by bootstrap."""
-    return _of_groups([[value] for value in seconds], lambda values: amount / values.mean())
-
-
-def _of_groups(
-    groups: Groups, statistic: Callable[[torch.Tensor], torch.Tensor]
-) -> tuple[float, float]:
-    data = [torch.tensor(group, dtype=torch.float64) for group in groups]
-    rng = torch.Generator().manual_seed(0)
-    drawn = torch.randint(len(data), (GROUP_RESAMPLES, len(data)), generator=rng).tolist()
-    return _interval(torch.stack([statistic(torch.cat([data[i] for i in row])) for row in drawn]))
+    return repeats_interval([seconds], lambda drawn: amount / drawn.mean(axis=1))
 
 
 def latency_figures(latencies: Mapping[str, tuple[Groups, float]]) -> dict[str, Any]:
@@ -75,15 +74,7 @@ def is_settled(values: Sequence[float], within: float = 0.02) -> bool:
     return high - low < within * median(values)
 
 
-def _medians(values: Sequence[float], seed: int) -> torch.Tensor:
-    """Medians (RESAMPLES,) of as many resamples."""
-    data = torch.tensor(values, dtype=torch.float64)
-    rng = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(len(data), (RESAMPLES, len(data)), generator=rng)
-    return data[drawn].quantile(0.5, dim=1)
-
-
-def _interval(estimates: torch.Tensor) -> tuple[float, float]:
-    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
-    low, high = estimates.quantile(ends).tolist()
-    return low, high
+def _medians(drawn: Floats) -> Floats:
+    """Medians (RESAMPLES,) of resamples (RESAMPLES, n)."""
+    medians: Floats = np.median(drawn, axis=1)
+    return medians

@@ -45,7 +45,7 @@ def measure_pace(report: Report = silent) -> Pace:
     """The pace of this machine's CPU with as many threads as torch uses.
 
     Raises:
-        ResourceError: the system does not tell how much memory a process holds.
+        ResourceError: the system does not report how much memory a process holds.
     """
     small = open_folder(Source(FOLDER))
     prepare(small.model, build_recipe("rtn"))  # then all that a run imports is there
@@ -54,7 +54,7 @@ def measure_pace(report: Report = silent) -> Pace:
     give_back()
     base = resident_bytes()
     if base is None:
-        raise ResourceError("this system does not tell what a process holds", hint="Linux")
+        raise ResourceError("this system does not report the memory of a process", hint="Linux")
     methods = [registry.load("methods", name, "METHOD") for name in registry.names("methods")]
     generator = torch.Generator().manual_seed(0)
     inputs = {width: _inputs(width, generator) for _, width in SHAPES}

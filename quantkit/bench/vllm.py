@@ -162,7 +162,7 @@ def _python() -> str:
     if find_spec("vllm") is None:
         raise RefusedError(
             "vLLM is not installed here",
-            why="its packages do not fit beside others, so it has an environment of its own",
+            why="its packages conflict with others, so it needs an environment of its own",
             hint=f"export {PYTHON}=/path/to/venv/bin/python",
         )
     return sys.executable

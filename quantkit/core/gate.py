@@ -9,12 +9,15 @@ Read by a parser of its own, never by the interpreter: a recipe may come from an
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args
 
+from quantkit.core import registry
 from quantkit.core.errors import InputError
 from quantkit.core.limit import UNITS, Dimension, Gate, Operator
+
+METRICS = "eval.metrics"
 
 _KL = ("mean", "median", "p90", "p99", "p999", "max")
 _BYTES = ("planned", "device_peak", "allocated_peak", "reserved_peak", "host_peak_rss")
@@ -24,6 +27,8 @@ FIGURES: dict[str, Dimension] = {
     "perplexity.log_ratio": "fraction",
     **{f"kl.{name}": "nats" for name in _KL},
     "top1_agreement": "fraction",
+    "true_token_change.mean": "fraction",
+    "true_token_change.rms": "fraction",
     "tasks.recovery": "fraction",
     "tasks.worst.recovery": "fraction",
     "tasks.NAME.recovery": "fraction",
@@ -43,8 +48,9 @@ FIGURES: dict[str, Dimension] = {
     **{f"speed.cN.{name}_ms": "ms" for name in _ENGINE_MS},
     "engines.NAME": "text",
 }
-"""Every figure that a gate may name; N stands for a number, NAME for a task or an engine.
+"""The figures with a field of their own in a result; N stands for a number, NAME for a name.
 
+A gate may also name every figure that a registered metric states (`metric_figures`).
 `speed.b1x512` is this process at batch 1 and 512 tokens of context, `speed.c16` an engine under
 16 concurrent requests.
 """
@@ -62,7 +68,7 @@ def parse_gate(text: str) -> Gate:
     """The gate that `text` states.
 
     Raises:
-        InputError: it is none, its figure is not known (the three nearest are named), or the
+        InputError: it cannot be read, its figure is unknown (the three nearest are named), or the
             unit, operator or scope does not suit the figure.
     """
     return _Parser(text).gate()
@@ -92,9 +98,12 @@ class _Parser:
         return gate
 
     def dimension(self, figure: str) -> Dimension:
-        found = next((d for known, d in FIGURES.items() if _matches(figure, known)), None)
+        known = {**FIGURES, **metric_figures(figure.partition(".")[0])}
+        found = known.get(figure) or next(
+            (dimension for name, dimension in FIGURES.items() if _matches(figure, name)), None
+        )
         if found is None:
-            near = nearest(figure)
+            near = nearest(figure, known)
             raise InputError(
                 f"unknown figure `{figure}` in the gate `{self.text}`",
                 why=f"the nearest are {', '.join(near)}",
@@ -136,7 +145,9 @@ class _Parser:
         if self.peek("mark") != "@":
             return None
         self.place += 1
-        if self.take("name", "`domain` after @") != "domain" or figure not in BY_DOMAIN:
+        built_in = any(_matches(figure, known) for known in FIGURES)
+        scoped = figure in BY_DOMAIN or not built_in  # whether it is a mean, the result says
+        if self.take("name", "`domain` after @") != "domain" or not scoped:
             self.fail(f"@domain, and only for {', '.join(BY_DOMAIN)}")
         return "domain"
 
@@ -162,12 +173,25 @@ class _Parser:
         return found
 
     def fail(self, why: str) -> NoReturn:
-        raise InputError(f"no gate: `{self.text}`", why=why, hint=EXAMPLE)
+        raise InputError(f"not a gate: `{self.text}`", why=why, hint=EXAMPLE)
 
 
-def nearest(figure: str) -> list[str]:
-    """The three figures whose names are most like this one."""
-    blurred = {re.sub(r"\d+", "N", known): known for known in FIGURES}
+def metric_figures(metric: str) -> dict[str, Dimension]:
+    """The figures that a registered metric states, with their dimensions; none where none is.
+
+    Names are looked up in the registry's folder, so that only a gate on a metric without a field
+    of its own imports one.
+    """
+    stated = {known.partition(".")[0] for known in FIGURES}
+    if metric in stated or metric.replace("_", "-") not in registry.names(METRICS):
+        return {}
+    figures: dict[str, Any] = registry.load(METRICS, metric, "METRIC").figures
+    return {name: figure.unit for name, figure in figures.items()}
+
+
+def nearest(figure: str, known_figures: Iterable[str]) -> list[str]:
+    """The three known figures whose names are most like this one."""
+    blurred = {re.sub(r"\d+", "N", known): known for known in known_figures}
     found = get_close_matches(re.sub(r"\d+", "N", figure), blurred, n=3, cutoff=0)
     return [blurred[name] for name in found]
 
@@ -183,6 +207,6 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         found = _TOKEN.match(text, place)
         if found is None:
             rest = text[place:].strip()
-            raise InputError(f"no gate: `{text}`", why=f"cannot read `{rest}`", hint=EXAMPLE)
+            raise InputError(f"not a gate: `{text}`", why=f"cannot read `{rest}`", hint=EXAMPLE)
         place = found.end()
         yield str(found.lastgroup), found[str(found.lastgroup)]

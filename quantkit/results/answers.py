@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from quantkit.core.errors import InputError
 from quantkit.results.estimate import POWER_FACTOR
-from quantkit.results.schema import Interval, Task
+from quantkit.results.schema import Interval, TaskResult
 
 LEVEL = 0.05
 Z = 1.959964
@@ -62,7 +62,7 @@ def mcnemar(flips: Flips) -> float:
     return min(1.0, float(2 * tail / (1 << flips.both)))
 
 
-def compare_answers(model: Answers, reference: Answers) -> Task:
+def compare_answers(model: Answers, reference: Answers) -> TaskResult:
     """Recovery = accuracy / reference accuracy, with what is known of it.
 
     Where no answer flips, one flip is assumed for the errors: none seen is not none possible.
@@ -72,21 +72,21 @@ def compare_answers(model: Answers, reference: Answers) -> Task:
     """
     if (model.questions, model.metric) != (reference.questions, reference.metric):
         raise InputError(
-            f"the two models were asked different questions in task `{model.task}`",
+            f"the two models answered different questions in task `{model.task}`",
             why="another prompt, order or metric: their answers cannot be paired",
             hint="one version of lm-eval, and a task without random parts",
         )
     if not any(reference.right):
         raise InputError(
-            f"the original answers no question of task `{model.task}` rightly",
-            why="recovery is a share of what it knows",
-            hint="an easier task, or one in the form that the model was trained for",
+            f"the original answers no question of task `{model.task}` correctly",
+            why="recovery is a share of the original's correct answers",
+            hint="an easier task, or one in the form of the model's training data",
         )
     flips = count_flips(reference.right, model.right)
     known = flips if flips.both else Flips(1, 0, flips.total)
     recovery = model.accuracy / reference.accuracy
     half = Z * known.standard_error() / reference.accuracy
-    return Task(
+    return TaskResult(
         name=model.task,
         metric=model.metric,
         questions=flips.total,
@@ -104,7 +104,7 @@ def compare_answers(model: Answers, reference: Answers) -> Task:
     )
 
 
-def losses(tasks: Sequence[Task]) -> tuple[str, ...]:
+def losses(tasks: Sequence[TaskResult]) -> tuple[str, ...]:
     """Tasks on which the model is worse than the original; LEVEL is shared over all of them."""
     return tuple(
         task.name
@@ -113,7 +113,7 @@ def losses(tasks: Sequence[Task]) -> tuple[str, ...]:
     )
 
 
-def accuracy_beside(new: Task, old: Task) -> Interval | None:
+def accuracy_beside(new: TaskResult, old: TaskResult) -> Interval | None:
     """Where `new`'s accuracy lies were `old`'s exact, from paired answers; None if not paired."""
     if not new.answers or (new.questions_sha256, new.metric) != (old.questions_sha256, old.metric):
         return None

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from quantkit.core.gate import BY_DOMAIN
 from quantkit.core.limit import Operator
 from quantkit.results.answers import accuracy_beside
-from quantkit.results.decision import INVALID, Status, decide, finite
 from quantkit.results.estimate import stratified_mean
-from quantkit.results.figures import QUALITY, document_sums, measured, speed_cell
+from quantkit.results.figures import document_sums, figure_value, is_quality, speed_cell
 from quantkit.results.schema import (
     FLOOR_FACTOR,
     EngineSpeed,
     EvalResult,
-    GateOutcome,
     Interval,
     LocalSpeed,
 )
@@ -26,14 +24,19 @@ MACHINE = ("cpu", "gpu", "driver")
 class Allowance:
     """How much worse than the baseline a figure may be: the larger of a share and an amount.
 
-    What is below it is no regression that anybody would act on, and takes up what an interval of
-    one run cannot know: that the next run finds the machine in another state.
+    A smaller change is no regression that anybody would act on. It also covers what the interval of
+    one run cannot show: the next run finds the machine in another state.
     """
 
     figure: str
     operator: Operator
     share: float = 0.0
     amount: float = 0.0
+
+    def limit(self, baseline: float) -> float:
+        """The worst value that is no regression."""
+        slack = max(self.share * abs(baseline), self.amount)
+        return baseline + (slack if self.operator == "<=" else -slack)
 
 
 QUALITY_ALLOWANCES = (
@@ -50,14 +53,15 @@ MEMORY_ALLOWANCES = tuple(
     for name in ("allocated_peak", "device_peak", "host_peak_rss")
 )
 SPEED_SHARE = 0.05
+METRIC_SHARE = 0.005
 
 
 @dataclass(frozen=True)
 class Against:
-    """A figure beside its baseline.
+    """A figure and its baseline.
 
-    `interval` holds the noise of both: it is where the figure lies with 95 %, were the
-    baseline's exact. `why` says what keeps the two from being compared.
+    `interval` holds the noise of both: the 95 % interval of the figure if the baseline were exact.
+    `why` says why the two cannot be compared.
     """
 
     value: float | None
@@ -65,22 +69,31 @@ class Against:
     interval: Interval | None = None
     why: str = ""
 
+    def change(self, operator: Operator) -> str:
+        """How much worse or better the value is, in words."""
+        if self.value is None or self.baseline is None:
+            return self.why
+        rise = self.value - self.baseline
+        worse = rise if operator == "<=" else -rise
+        share = f"{abs(worse / self.baseline):.1%} " if self.baseline else ""
+        return f"{share}{'worse' if worse > 0 else 'better'} than {self.baseline:.6g} before"
+
 
 def against(
     new: EvalResult, old: EvalResult, figure: str, factor: float = 1.0, domain: str | None = None
 ) -> Against:
-    """`figure` of `new` beside `factor` times that of `old`.
+    """`figure` of `new` against `factor` times that of `old`.
 
     Means over tokens are compared by paired differences of documents, speeds by the ratio of
     medians, anything else as it is. A `domain` restricts the documents to one.
     """
     head = figure.partition(".")[0]
-    value, was = measured(new, figure).value, measured(old, figure).value
+    value, was = figure_value(new, figure).value, figure_value(old, figure).value
     if not isinstance(value, int | float) or not isinstance(was, int | float):
         missing = "it was not measured" if value is None else "the baseline lacks it"
         return Against(_number(value), _number(was), why=missing)
     limit = was * factor
-    if head in QUALITY:
+    if is_quality(figure):
         return _paired(new, old, figure, factor, domain)
     if head == "tasks":
         return _answered(new, old, figure, Against(value, limit))
@@ -91,23 +104,19 @@ def against(
     return Against(value, limit, (value, value))
 
 
-def regressions(new: EvalResult, old: EvalResult) -> tuple[GateOutcome, ...]:
-    """One outcome for each figure that either result has: failed where it got worse.
-
-    Equal figures pass, whatever their noise; a figure that only one of the two has is undecided.
-    """
-    return tuple(_outcome(new, old, allowance) for allowance in _allowances(new, old))
-
-
-def _allowances(new: EvalResult, old: EvalResult) -> Iterator[Allowance]:
+def allowances(new: EvalResult, old: EvalResult) -> Iterator[Allowance]:
+    """One for each figure of either result that may not get worse."""
     floors = [r.kl.floor_mean or 0.0 for r in (new, old) if r.kl]
     for a in (*QUALITY_ALLOWANCES, *SIZE_ALLOWANCES, *MEMORY_ALLOWANCES):
-        if measured(new, a.figure).value is None and measured(old, a.figure).value is None:
+        if figure_value(new, a.figure).value is None and figure_value(old, a.figure).value is None:
             continue
         if a.figure == "kl.mean":
             yield Allowance(a.figure, a.operator, a.share, FLOOR_FACTOR * max(floors, default=0.0))
         else:
             yield a
+    for name, metric in {**old.metrics, **new.metrics}.items():
+        if name in new.documents.sums or name in old.documents.sums:
+            yield Allowance(name, "<=" if metric.better == "lower" else ">=", share=METRIC_SHARE)
     for figure in dict.fromkeys((*_speeds(old), *_speeds(new))):
         yield Allowance(figure, ">=", share=SPEED_SHARE)
 
@@ -124,40 +133,11 @@ def _speeds(result: EvalResult) -> Iterator[str]:
         yield f"speed.c{load.concurrency}.output_tokens_per_s"
 
 
-def _outcome(new: EvalResult, old: EvalResult, allowance: Allowance) -> GateOutcome:
-    found = against(new, old, allowance.figure)
-    limit, why = found.baseline, found.why
-    status: Status = "undecided"
-    if new.status == "invalid" and allowance.figure.partition(".")[0] in QUALITY:
-        status, why = "failed", INVALID
-    elif found.interval is not None and found.baseline is not None:
-        slack = max(allowance.share * abs(found.baseline), allowance.amount)
-        limit = found.baseline + (slack if allowance.operator == "<=" else -slack)
-        status = decide(allowance.operator, found.interval, limit)
-        why = "" if status == "passed" else _change(found, allowance.operator)
-    return GateOutcome(
-        expression=f"{allowance.figure} {allowance.operator} baseline",
-        value=found.value,
-        interval=finite(found.interval),
-        limit=limit,
-        status=status,
-        why=why,
-    )
-
-
-def _change(found: Against, operator: Operator) -> str:
-    assert found.value is not None
-    assert found.baseline is not None
-    worse = found.value - found.baseline if operator == "<=" else found.baseline - found.value
-    share = f"{abs(worse / found.baseline):.1%} " if found.baseline else ""
-    return f"{share}{'worse' if worse > 0 else 'better'} than {found.baseline:.6g} before"
-
-
 def _paired(
     new: EvalResult, old: EvalResult, figure: str, factor: float, domain: str | None
 ) -> Against:
     """Paired document differences; perplexities by the difference of their logarithms."""
-    value, was = _number(measured(new, figure).value), _number(measured(old, figure).value)
+    value, was = _number(figure_value(new, figure).value), _number(figure_value(old, figure).value)
     apart = Against(value, None if was is None else was * factor, why=_unpaired(new, old, figure))
     if apart.why:
         return apart
@@ -186,7 +166,8 @@ def _unpaired(new: EvalResult, old: EvalResult, figure: str) -> str:
     sums = all(len(document_sums(r.documents, figure)) for r in (new, old))
     faults = {
         "the baseline was scored on other tokens": scored[0] != scored[1],
-        "no paired error is known for it; try: kl.mean": figure not in BY_DOMAIN,
+        "no paired error is known for it; try: kl.mean": figure not in BY_DOMAIN
+        and figure not in (*new.metrics, *old.metrics),
         "the baseline was measured against another reference": figure != "perplexity.value"
         and originals[0] != originals[1],
         "one of the two results has no sums per document": not sums,
@@ -215,12 +196,12 @@ def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Aga
     cell = figure.split(".")[1]
     ours, theirs = speed_cell(new, cell), speed_cell(old, cell)
     why = _other_machine(new, old) or _other_kernel(ours, theirs)
-    now, before = measured(new, figure).interval, measured(old, figure).interval
+    now, before = figure_value(new, figure).interval, figure_value(old, figure).interval
     if not why and (now is None or before is None):
         why = "no interval is known for it"
     if why or now is None or before is None or min(now[0], before[0]) <= 0:
         return Against(apart.value, apart.baseline, why=why or "its interval reaches zero")
-    was = measured(old, figure).value
+    was = figure_value(old, figure).value
     assert isinstance(was, float)
     return replace(apart, interval=(now[0] * was / before[1], now[1] * was / before[0]))
 

@@ -2,6 +2,9 @@
 
 from pydantic import BaseModel, ConfigDict
 
+Interval = tuple[float, float]
+"""The ends of a 95 % interval."""
+
 
 class Record(BaseModel):
     """A part of a result."""

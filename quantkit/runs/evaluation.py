@@ -19,7 +19,7 @@ from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
 from quantkit.pipeline.folder import ModelFolder, open_folder
 from quantkit.results.error_map import error_map
-from quantkit.results.gates import engine_verdicts, judge, recipe_gates, require_decidable
+from quantkit.results.gates import engine_support, judge, recipe_gates, require_decidable
 from quantkit.results.schema import EvalResult
 
 
@@ -58,7 +58,7 @@ def measure(
     )
     extras |= {
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "engines": engine_verdicts(manifest.get("engines")),
+        "engines": engine_support(manifest.get("engines")),
         "modules": error_map(manifest.get("modules") or ()),
         "undecided": undecided,
         "environment": {**found.environment, **machine()},

@@ -25,7 +25,7 @@ from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.write import planned_tensors
 from quantkit.recipes.schema import document_of
 from quantkit.results.error_map import error_map
-from quantkit.results.gates import SMOKE, engine_verdicts, judge, unscored
+from quantkit.results.gates import SMOKE, engine_support, judge, unscored
 from quantkit.results.schema import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.runs.card import model_card
 from quantkit.runs.forecast import forecast, require_memory
@@ -197,7 +197,7 @@ def _judged(
     whole = scored.model_copy(
         update={
             "artifact": artifact,
-            "engines": engine_verdicts(manifest.engines),
+            "engines": engine_support(manifest.engines),
             "modules": error_map(manifest.modules),
             # the small text that ships could not have passed any gate
             "undecided": recipe.undecided if decides else "warn",

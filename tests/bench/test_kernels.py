@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantkit.bench.kernel import Job, Kernel, fitting, kernels
+from quantkit.bench.kernel import Kernel, WeightFacts, fitting, kernels
 from quantkit.bench.kernels.int8_token import quantize_tokens
 from quantkit.bench.linear import TOLERANCE, QuantizedLinear
 from quantkit.core.errors import RefusedError
@@ -64,14 +64,14 @@ def test_the_product_is_that_of_the_dequantized_weight(
 ) -> None:
     qtensor = random_qtensor(scheme, outputs, inputs, seed)
     x = torch.randn(*rows, inputs, generator=torch.Generator().manual_seed(seed)).to(dtype)
-    for kernel in fitting(Job(scheme, outputs, inputs, dtype)):
+    for kernel in fitting(WeightFacts(scheme, outputs, inputs, dtype)):
         assert relative_error(kernel, qtensor, x) < TOLERANCE[dtype], kernel.name
 
 
 @pytest.mark.parametrize("scheme", WEIGHT_ONLY, ids=Scheme.label)
 def test_a_weight_takes_the_memory_of_its_codes_and_scales(scheme: Scheme) -> None:
     qtensor = random_qtensor(scheme, 64, 1024, seed=0)
-    for kernel in fitting(Job(scheme, 64, 1024, torch.bfloat16)):
+    for kernel in fitting(WeightFacts(scheme, 64, 1024, torch.bfloat16)):
         held = sum(part.nbytes for part in kernel.pack(qtensor, torch.bfloat16))
         codes = 64 * 1024 * scheme.bits // 8
         scale_groups = max(scheme.groups(1024), 1024 // 256)  # a channel: groups of 256
@@ -87,21 +87,21 @@ def test_inputs_are_rounded_as_evaluation_rounds_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "reason"),
+    ("facts", "reason"),
     [
-        (Job(Scheme("int", 3, 64), 64, 128, torch.float32), "4-bit integers"),
-        (Job(Scheme("int", 4, 64), 40, 128, torch.float32), "multiple of 16 outputs"),
-        (Job(Scheme("int", 4, 16), 64, 128, torch.float32), "multiple of 32 inputs"),
-        (Job(Scheme("nf4", 4, 48), 64, 128, torch.float32), "bitsandbytes"),
+        (WeightFacts(Scheme("int", 3, 64), 64, 128, torch.float32), "4-bit integers"),
+        (WeightFacts(Scheme("int", 4, 64), 40, 128, torch.float32), "multiple of 16 outputs"),
+        (WeightFacts(Scheme("int", 4, 16), 64, 128, torch.float32), "multiple of 32 inputs"),
+        (WeightFacts(Scheme("nf4", 4, 48), 64, 128, torch.float32), "bitsandbytes"),
     ],
 )
-def test_what_no_kernel_can_do_is_refused_with_each_reason(job: Job, reason: str) -> None:
+def test_what_no_kernel_can_do_is_refused_with_each_reason(facts: WeightFacts, reason: str) -> None:
     with pytest.raises(RefusedError, match=reason) as refusal:
-        fitting(job)
+        fitting(facts)
     assert refusal.value.why is not None
     assert all(kernel.name in refusal.value.why for kernel in kernels())
 
 
 def test_some_kernel_does_what_every_8_and_4_bit_integer_scheme_asks_for() -> None:
     for scheme in (*WEIGHT_ONLY, W8A8):
-        assert fitting(Job(scheme, 4096, 4096, torch.bfloat16))
+        assert fitting(WeightFacts(scheme, 4096, 4096, torch.bfloat16))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from quantkit.bench.linear import Load
+from quantkit.bench.linear import Workload
 from quantkit.bench.local import measure_local
 from quantkit.bench.memory import (
     measure_memory,
@@ -25,7 +25,7 @@ def test_parts_are_the_codes_the_scales_and_the_rest(
     quantized: Callable[..., Path], tiny_checkpoint_cache: Callable[..., Path]
 ) -> None:
     dense = load_runtime(open_model(tiny_checkpoint_cache("llama"))).network
-    parts = parts_bytes(load_runtime(open_model(quantized("w4")), Load(8)).network)
+    parts = parts_bytes(load_runtime(open_model(quantized("w4")), Workload(8)).network)
     linears = [m for m in dense.model.layers.modules() if isinstance(m, nn.Linear)]
     numbers = sum(linear.weight.numel() for linear in linears)
     assert parts["linear"] == numbers // 2

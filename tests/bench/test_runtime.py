@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantkit.bench.linear import Load, QuantizedLinear
+from quantkit.bench.linear import QuantizedLinear, Workload
 from quantkit.bench.runtime import load_runtime
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Progress
 from quantkit.model.open import open_model
 from quantkit.model.opened import load_dense
 
-BRIEF = Load(prefill_rows=8, decode_steps=1)
+BRIEF = Workload(prefill_rows=8, decode_steps=1)
 IDS = torch.arange(48).view(2, 24) * 5 % 256
 
 

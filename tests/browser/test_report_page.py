@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from quantkit.eval.report.load import load_study
-from quantkit.eval.report.loads import default_load
-from quantkit.eval.report.study import Load
-from quantkit.eval.report.verdict import choose
+from quantkit.eval.report.recommendation import choose
+from quantkit.eval.report.study import Target
+from quantkit.eval.report.targets import default_target
 from quantkit.eval.report.write import write_report
 
 Open = Callable[..., Any]
@@ -180,7 +180,7 @@ def test_the_theme_follows_the_system_until_it_is_set(show: Open, report: Path) 
 def test_the_page_judges_as_the_program_does_under_every_load(show: Open, report: Path) -> None:
     study = load_study([report.parent])
     page = show(report).page
-    opened = choose(study, default_load(study)).verdict
+    opened = choose(study, default_target(study)).verdict
     shown = page.locator("#verdict-text")
     assert squeezed(shown.inner_text()) == squeezed(f"{opened.name} {opened.text}")
     draw = random.Random(3)
@@ -192,14 +192,14 @@ def test_the_page_judges_as_the_program_does_under_every_load(show: Open, report
     for _ in range(30):
         chosen = {name: draw.choice(options) for name, options in values.items()}
         page.evaluate(ASK, chosen)
-        load = Load(
+        target = Target(
             "memory",
             int(chosen["limit"]) if chosen["limit"] else None,
             int(chosen["context"]),
             int(chosen["sequences"]),
             float(chosen["floor"]) if chosen["floor"] else None,
         )
-        choice = choose(study, load)
+        choice = choose(study, target)
         told = squeezed(f"{choice.verdict.name} {choice.verdict.text}")
         assert squeezed(shown.inner_text()) == told
         others = [squeezed(item.inner_text()) for item in page.locator("#others li").all()]
@@ -231,7 +231,7 @@ def test_without_script_verdict_tables_and_commands_are_readable(show: Open, rep
     opened = show(report, script=False)
     page = opened.page
     study = load_study([report.parent])
-    verdict = choose(study, default_load(study)).verdict
+    verdict = choose(study, default_target(study)).verdict
     assert squeezed(f"{verdict.name} {verdict.text}") in squeezed(page.inner_text("#verdict"))
     for table, rows in (("#t-builds", 10), ("#t-recipes", 9), ("#t-tasks", 24), ("#t-worst", 8)):
         assert page.locator(f"{table} tbody tr:visible").count() == rows

@@ -14,7 +14,7 @@ def main() -> None:
     """Every fitting kernel in several groups, dtypes and rows: [[dtype, name, error]]."""
     path = Path(sys.argv[1])
     sys.path.append(json.loads(path.read_text())["package"])
-    from quantkit.bench.kernel import Job, fitting
+    from quantkit.bench.kernel import WeightFacts, fitting
     from quantkit.bench.linear import QuantizedLinear
     from quantkit.core.scheme import Scheme
     from quantkit.grid.qtensor import QTensor
@@ -27,8 +27,8 @@ def main() -> None:
             codes = torch.randint(16, (96, 384), dtype=torch.uint8)
             scales = torch.rand(codes.numel() // group_size) + 0.1
             qtensor = QTensor(codes, scales, None, Scheme("nf4", 4, group_size))
-            job = Job(qtensor.scheme, 96, 384, dtype)
-            for kernel in fitting(job):
+            facts = WeightFacts(qtensor.scheme, 96, 384, dtype)
+            for kernel in fitting(facts):
                 for rows in (1, 33):
                     x = torch.randn(rows, 384).to(dtype)
                     expected = x.float() @ qtensor.dequantize().T

@@ -16,8 +16,8 @@ from quantkit.eval.windows import read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
-from quantkit.results.baseline import regressions
 from quantkit.results.decision import missed
+from quantkit.results.gates import judge
 from quantkit.results.schema import EvalResult, LocalSpeed, Speed, Subject
 
 RERUNS = 20
@@ -47,13 +47,13 @@ def test_twenty_equal_evaluations_never_fail_and_a_worse_one_does(
         # Matrices of another shape are rounded otherwise, as by another machine.
         monkeypatch.setattr("quantkit.model.open.TOKENS_PER_BATCH", (2048, 512)[run % 2])
         new = evaluate_models(open_model(artifact), text, reference, subject)
-        outcomes = regressions(new, old)
+        outcomes = judge((), new, old)
         assert {outcome.status for outcome in outcomes} == {"passed"}
         assert not missed(outcomes, "fail")
     assert old.kl is not None
     worse = [1.03 * s for s in old.documents.sum_kl_nats]
     documents = old.documents.model_copy(update={"sum_kl_nats": worse})
-    found = regressions(old.model_copy(update={"documents": documents}), old)
+    found = judge((), old.model_copy(update={"documents": documents}), old)
     assert [o.expression for o in found if o.status == "failed"] == ["kl.mean <= baseline"]
     assert missed(found)
 
@@ -107,7 +107,7 @@ def test_equal_speeds_never_fail_even_on_a_crowded_machine(seed: int) -> None:
     generator = random.Random(seed)
     for _ in range(RERUNS):
         new, old = run_of(CROWDED, generator), run_of(CROWDED, generator)
-        assert not missed(regressions(new, old))
+        assert not missed(judge((), new, old))
 
 
 def test_ten_percent_slower_fails_and_five_percent_faster_does_not() -> None:
@@ -117,6 +117,6 @@ def test_ten_percent_slower_fails_and_five_percent_faster_does_not() -> None:
     slow, found = 0, 0
     for _ in range(RERUNS):
         old = run_of(pool, generator)
-        slow += missed(regressions(run_of(pool, generator, slower=1 / 0.9), old))
-        found += missed(regressions(run_of(pool, generator, slower=0.95), old))
+        slow += missed(judge((), run_of(pool, generator, slower=1 / 0.9), old))
+        found += missed(judge((), run_of(pool, generator, slower=0.95), old))
     assert (slow, found) == (RERUNS, 0)

@@ -15,8 +15,8 @@ from quantkit.results.answers import (
     losses,
     mcnemar,
 )
-from quantkit.results.baseline import regressions
-from quantkit.results.schema import EvalResult, Perplexity, Protocol, Subject, Task
+from quantkit.results.gates import judge
+from quantkit.results.schema import EvalResult, Perplexity, Protocol, Subject, TaskResult
 
 COUNT = st.integers(0, 40)
 
@@ -25,7 +25,7 @@ def answers(right: list[bool], task: str = "t", questions: str = "q") -> Answers
     return Answers(task, "acc", questions, tuple(right))
 
 
-def compared(right_to_wrong: int, wrong_to_right: int, total: int, known: int) -> Task:
+def compared(right_to_wrong: int, wrong_to_right: int, total: int, known: int) -> TaskResult:
     """A task of `total` questions of which the reference answers `known` rightly."""
     before = [True] * known + [False] * (total - known)
     after = list(before)
@@ -126,7 +126,7 @@ def test_flips_account_for_the_whole_difference(pairs: list[tuple[bool, bool]]) 
 
 
 def test_answers_are_paired_with_those_of_the_baseline() -> None:
-    def result(task: Task) -> EvalResult:
+    def result(task: TaskResult) -> EvalResult:
         protocol = Protocol(name="p", text="t", tokens_sha256="s", windows=1, sequence_length=2)
         return EvalResult(
             artifact=Subject(name="a"),
@@ -138,11 +138,11 @@ def test_answers_are_paired_with_those_of_the_baseline() -> None:
 
     old, worse = compared(0, 0, 1000, 800), compared(60, 10, 1000, 800)
     assert accuracy_beside(old, old) == (0.8, 0.8)
-    (same,) = regressions(result(old), result(old))
+    (same,) = judge((), result(old), result(old))
     assert same.status == "passed"
-    (fell,) = regressions(result(worse), result(old))
+    (fell,) = judge((), result(worse), result(old))
     assert (fell.expression, fell.status) == ("tasks.t.accuracy >= baseline", "failed")
-    (other,) = regressions(
-        result(worse.model_copy(update={"questions_sha256": "other"})), result(old)
+    (other,) = judge(
+        (), result(worse.model_copy(update={"questions_sha256": "other"})), result(old)
     )
     assert (other.status, other.why) == ("undecided", "the questions differ")

@@ -4,7 +4,7 @@ import pytest
 
 from quantkit.core.gate import FIGURES, parse_gate
 from quantkit.results.decision import missed
-from quantkit.results.figures import by_domain, measured
+from quantkit.results.figures import by_domain, figure_value
 from quantkit.results.gates import judge
 from quantkit.results.schema import (
     Divergence,
@@ -17,7 +17,8 @@ from quantkit.results.schema import (
     Protocol,
     Speed,
     Subject,
-    Task,
+    TaskResult,
+    TrueTokenChange,
 )
 
 DOCUMENTS = Documents(
@@ -70,8 +71,8 @@ SPEED = Speed(
 )
 
 
-def task(name: str, recovery: float, half: float) -> Task:
-    return Task(
+def task(name: str, recovery: float, half: float) -> TaskResult:
+    return TaskResult(
         name=name,
         questions=400,
         accuracy=0.8 * recovery,
@@ -103,6 +104,7 @@ def result(**parts: Any) -> EvalResult:
         "kl": Divergence(
             mean=0.03, ci95=(0.02, 0.04), median=0.01, p90=0.1, p99=0.2, p999=0.5, max=1.0
         ),
+        "true_token_change": TrueTokenChange(mean=-0.01, rms=0.05),
         "top1_agreement": 0.95,
         "top1_ci95": (0.94, 0.96),
         "tasks": [task("arc", 0.99, 0.02), task("gsm8k", 0.96, 0.01)],
@@ -127,7 +129,7 @@ def result(**parts: Any) -> EvalResult:
 def test_every_figure_that_a_gate_may_name_is_found_in_a_result(known: str) -> None:
     name = "vllm" if known.startswith("engines") else "gsm8k"
     figure = known.replace("bNxN", "b1x512").replace("cN", "c16").replace("NAME", name)
-    assert measured(result(), figure).value is not None
+    assert figure_value(result(), figure).value is not None
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_a_figure_without_an_interval_says_so_and_an_exact_one_does_not() -> Non
 
 def test_every_domain_is_held_to_the_limit_on_its_own() -> None:
     found = result()
-    assert measured(found, "kl.mean").value == 0.03
+    assert figure_value(found, "kl.mean").value == 0.03
     prose, code = by_domain(found, "kl.mean").values()
     assert prose.value == pytest.approx(0.01)
     assert code.value == pytest.approx(0.05)

@@ -60,7 +60,7 @@ function frontierChart() {
   mount("c-frontier", svg, "KL from the original against size, one mark a build", "dot", (i) => tooltip(points[i]));
   legend(points);
   const others = front.length < points.length ? " Each of the others has a rival at most 1 % larger that is better beyond chance." : "";
-  const whole = known.length ? ` The original ${needs()} ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${limitText()} hold.`}` : "";
+  const whole = known.length ? ` The original ${D.needs[S.axis]} ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${limitText()} hold.`}` : "";
   $("#frontier-lede").replaceChildren(el("strong", {}, `${front.length} of ${points.length} builds are on the frontier.`), others + whole);
 }
 // Noise far below every build would leave the chart empty above it.

@@ -27,7 +27,7 @@ function sayVerdict() {
   const told = own ? about(own) : verdict;
   $("#eyebrow").textContent = own ? "Selected build" : pick ? "Recommended" : "Verdict";
   $("#verdict-text").replaceChildren(el("b", {}, told.name), ` ${told.text}`);
-  const lines = own && pick ? [say(`Recommended instead: ${pick.label}`, about(pick).text)] : own ? [] : others;
+  const lines = own && pick ? [{ name: `Recommended instead: ${pick.label}`, text: about(pick).text }] : own ? [] : others;
   $("#others").replaceChildren(...lines.map((line) => el("li", {}, el("b", {}, line.name), ` ${line.text}`)));
   $("#tiles").replaceChildren(...tiles(own ?? pick));
 }

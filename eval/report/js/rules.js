@@ -1,7 +1,6 @@
-// The rules of verdict.py and frontier.py, for the loads that the reader chooses.
-const Z95 = 1.96, SLACK = 1.01, SMALLER = 0.97, USABLE = 0.95;
-
-const usable = () => S.limit === null ? null : S.limit * (S.axis === "memory" ? USABLE : 1);
+// What the reader's choices decide: computed by recommendation.py for every one that the page offers,
+// looked up here, and put into its sentences with the sizes at this load.
+const usable = () => S.limit === null ? null : S.limit * D.usable[S.axis];
 function sizeOf(build) {
   if (S.axis === "disk") return build.disk;
   if (build.weights === null || D.kv === null) return null;
@@ -17,80 +16,47 @@ function longestContext(build) {
   const tokens = Math.max(0, Math.floor((usable() - build.weights - build.rest) / (D.kv * S.sequences)));
   return D.context === null ? tokens : Math.min(tokens, D.context);
 }
-function meets(build) {
-  if (!build.kl || build.missed) return false;
-  return S.floor === null || (build.kl.ci ? build.kl.ci[1] : build.kl.mean) <= S.floor;
-}
 function difference(one, other) {
   const [a, b] = [builds.indexOf(one), builds.indexOf(other)];
   const [low, high] = [Math.min(a, b), Math.max(a, b)];
   const found = D.pairs[low * builds.length - low * (low + 1) / 2 + high - low - 1];
   return found ? [a < b ? found[0] : -found[0], found[1], found[2]] : null;
 }
-function better(one, other) {
-  if (one === other || !one.kl || !other.kl) return false;
-  const found = difference(one, other);
-  if (found) return found[2] === 1 && found[0] < 0;
-  return one.kl.mean - other.kl.mean < -Z95 * Math.hypot(one.kl.error ?? 0, other.kl.error ?? 0);
-}
-function frontier() {
-  const points = compared.filter((build) => sizeOf(build) !== null);
-  const kept = points.filter((build) => !points.some(
-    (rival) => sizeOf(rival) <= SLACK * sizeOf(build) && better(rival, build)));
-  return kept.sort((a, b) => sizeOf(a) - sizeOf(b));
-}
 
+const tokensAt = () => S.axis === "disk" ? 0 : D.offered.tokens.indexOf(S.context * S.sequences);
+const floorAt = () => D.offered.floors.indexOf(S.floor);
+const meets = (build) => D.meets[floorAt()].includes(build.index);
+const frontier = () => D.frontiers[S.axis][tokensAt()].map((index) => D.builds[index]);
 const least = (items, of) => items.reduce((a, b) => of(b) < of(a) ? b : a);
-const size = (build) => sizeOf(build) ?? Infinity;
 const kl = (build) => build.kl.mean;
-const needs = () => S.axis === "memory" ? "needs" : "takes";
-const say = (name, text) => ({ name, text });
+const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
 function choose() {
-  if (!compared.length) return { pick: null, verdict: say("Nothing to compare.", "No build has a KL measured."), others: [] };
-  if (reference && usable() && sizeOf(reference) !== null && fits(reference)) {
-    const tail = `It ${needs()} ${bytes(sizeOf(reference))} and fits, so quantization would only buy speed.`;
-    return { pick: reference, verdict: say("Keep the original.", tail), others: [] };
-  }
-  const good = compared.filter(meets);
-  if (!good.length) {
-    const closest = least(compared, kl);
-    const tail = `The closest, ${closest.label}, has KL ${significant(kl(closest))}.`;
-    return { pick: null, verdict: say("No build meets the limits.", tail), others: [] };
-  }
-  const fitting = good.filter(fits);
-  if (!fitting.length) return { pick: null, verdict: noneFits(good), others: [] };
-  const best = least(fitting, kl);
-  const equal = fitting.filter((build) => build === best || !better(best, build));
-  const pick = equal.reduce((a, b) => size(b) < size(a) || (size(b) === size(a) && kl(b) < kl(a)) ? b : a);
-  return { pick, verdict: about(pick), others: neighbours(pick, good) };
+  const { limits, floors } = D.offered;
+  const at = (tokensAt() * limits.length + limits.indexOf(S.limit)) * floors.length + floorAt();
+  const [rule, ...indices] = D.outcomes[D.decisions[S.axis][at]];
+  const [build, smaller, better] = indices.map((index) => index === null ? null : D.builds[index]);
+  const others = [["smaller", smaller], ["better", better]].filter(([, other]) => other).map(([name, other]) => say(name, other, build));
+  return { pick: rule === "pick" || rule === "original" ? build : null, verdict: say(rule, build), others };
 }
-function about(build) {
-  const verb = usable() === null || !fits(build) || S.axis === "disk" ? needs() : "fits in";
-  const facts = sizeOf(build) === null ? [] : [`${verb} ${bytes(sizeOf(build))}`];
-  if (build.top1 !== null && build.top1 !== undefined) facts.push(`keeps the top token on ${percent(build.top1)} of positions`);
-  else if (build.kl) facts.push(`has KL ${significant(kl(build))}`);
-  return say(build.label, facts.join(" and ") + (build.tasks ? `; ${build.tasks}.` : "."));
+const about = (build) => say("pick", build);
+function say(rule, build, pick = null) {
+  const [name, text] = D.sentences[rule];
+  if (!build) return { name, text };
+  const size = sizeOf(build) ?? 0, needs = D.needs[S.axis], own = pick && (sizeOf(pick) ?? 0);
+  const room = rule === "none_fits" ? longestContext(build) : null, over = usable() === null ? 0 : size - usable();
+  const values = {
+    label: build.label, needs, size: bytes(size), usable: bytes(usable() ?? 0), kl: build.kl ? significant(kl(build)) : "",
+    room: room !== null && room >= D.room ? fill(D.parts.room, { room }) : "", facts: rule === "pick" ? facts(build) : "",
+    over: over > 0 ? fill(D.parts.over, { over: bytes(over) }) : "",
+    saved: bytes(own - size), more: bytes(size - own), pick_kl: pick ? significant(kl(pick)) : "",
+  };
+  return { name: fill(name, values), text: fill(text, values) };
 }
-function noneFits(good) {
-  const smallest = least(good, size);
-  let text = `The smallest one that meets the limits, ${smallest.label}, ${needs()} ${bytes(sizeOf(smallest) ?? 0)} of ${bytes(usable())} usable.`;
-  const room = longestContext(smallest);
-  if (room !== null && room >= 256) text += ` It fits with at most ${room} tokens of context.`;
-  return say("No build fits.", text);
-}
-function neighbours(pick, good) {
-  const own = sizeOf(pick), told = [];
-  if (own === null) return told;
-  const smaller = good.filter((build) => size(build) < SMALLER * own);
-  if (smaller.length) {
-    const build = least(smaller, kl);
-    told.push(say(`Smaller: ${build.label}`, `saves ${bytes(own - size(build))}; KL goes from ${significant(kl(pick))} to ${significant(kl(build))}.`));
-  }
-  const finer = compared.filter((build) => size(build) > own && size(build) < Infinity && better(build, pick));
-  if (finer.length) {
-    const build = least(finer, size), over = size(build) - (usable() ?? Infinity);
-    told.push(say(`Better: ${build.label}`, `has KL ${significant(kl(build))} and ${needs()} ${bytes(size(build) - own)} more${over > 0 ? `, ${bytes(over)} over the limit.` : "."}`));
-  }
-  return told;
+function facts(build) {
+  const limited = S.axis === "memory" && usable() !== null && fits(build), found = [];
+  if (sizeOf(build) !== null) found.push(fill(limited ? D.parts.fits : D.parts.size, { size: bytes(sizeOf(build)), needs: D.needs[S.axis] }));
+  if (build.top1 !== null && build.top1 !== undefined) found.push(fill(D.parts.top1, { top1: percent(build.top1) }));
+  else if (build.kl) found.push(fill(D.parts.kl, { kl: significant(kl(build)) }));
+  return found.join(" and ") + (build.tasks ? `; ${build.tasks}` : "");
 }

@@ -8,19 +8,19 @@ from importlib.util import find_spec
 
 import torch
 
-from quantkit.bench.kernel import Job, Kernel, Parts, device_is
+from quantkit.bench.kernel import Kernel, Parts, WeightFacts, device_is
 from quantkit.grid.packing import pack_nibbles
 from quantkit.grid.qtensor import QTensor
 
 PACKED_OUTPUTS = 32  # rows of the weight that the fused CPU kernel reads side by side
 
 
-def _refuses(job: Job) -> str | None:
-    if job.scheme.grid != "nf4":
+def _refuses(facts: WeightFacts) -> str | None:
+    if facts.scheme.grid != "nf4":
         return "multiplies NF4 weights"
     if find_spec("bitsandbytes") is None:
         return "bitsandbytes is not installed"
-    if job.scheme.group_size is None or job.in_features % job.scheme.group_size:
+    if facts.scheme.group_size is None or facts.in_features % facts.scheme.group_size:
         return "needs rows that are whole groups"
     return None
 
@@ -43,12 +43,12 @@ def _multiply(x: torch.Tensor, parts: Parts) -> torch.Tensor:
     return product
 
 
-def _refuses_fused(job: Job) -> str | None:
-    if reason := device_is(job, "cpu") or _refuses(job):
+def _refuses_fused(facts: WeightFacts) -> str | None:
+    if reason := device_is(facts, "cpu") or _refuses(facts):
         return reason
-    if job.dtype != torch.bfloat16:
+    if facts.dtype != torch.bfloat16:
         return "computes in bf16 alone"
-    if job.out_features % PACKED_OUTPUTS:
+    if facts.out_features % PACKED_OUTPUTS:
         return f"needs a multiple of {PACKED_OUTPUTS} outputs"
     from bitsandbytes.functional import has_avx512bf16
 

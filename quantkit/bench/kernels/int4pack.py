@@ -6,7 +6,7 @@ gpt-fast's tinygemm (CUDA) and of torch's AVX2 and AVX-512 code (CPU).
 
 import torch
 
-from quantkit.bench.kernel import Job, Kernel, Parts, device_is
+from quantkit.bench.kernel import Kernel, Parts, WeightFacts, device_is
 from quantkit.grid.qtensor import QTensor
 
 GROUP_SIZES = (256, 128, 64, 32)
@@ -19,24 +19,24 @@ def _group_size(group_size: int | None, in_features: int) -> int | None:
     return next((size for size in GROUP_SIZES if whole % size == 0), None)
 
 
-def _refuses(job: Job, bits: int, device: str) -> str | None:
-    scheme = job.scheme
-    if reason := device_is(job, device):
+def _refuses(facts: WeightFacts, bits: int, device: str) -> str | None:
+    scheme = facts.scheme
+    if reason := device_is(facts, device):
         return reason
     if scheme.grid != "int" or scheme.bits != bits or scheme.activation:
         return f"multiplies {bits}-bit integers by unquantized inputs"
     if bits == 8 and scheme.group_size is None:
         return "is for groups; 8-bit channels have a kernel of their own"
-    return _refuses_shape(job)
+    return _refuses_shape(facts)
 
 
-def _refuses_shape(job: Job) -> str | None:
+def _refuses_shape(facts: WeightFacts) -> str | None:
     tile = 16 * INNER_TILES
-    if job.device == "cuda" and (job.dtype != torch.bfloat16 or job.in_features % tile):
+    if facts.device == "cuda" and (facts.dtype != torch.bfloat16 or facts.in_features % tile):
         return f"needs bf16 inputs and a multiple of {tile} of them"
-    if _group_size(job.scheme.group_size, job.in_features) is None:
+    if _group_size(facts.scheme.group_size, facts.in_features) is None:
         return "needs groups that are a multiple of 32 inputs"
-    return "needs a multiple of 16 outputs" if job.out_features % 16 else None
+    return "needs a multiple of 16 outputs" if facts.out_features % 16 else None
 
 
 def _scales_zeros(
@@ -101,7 +101,7 @@ def _multiply_halves(x: torch.Tensor, parts: Parts) -> torch.Tensor:
 KERNELS = tuple(
     Kernel(
         name=f"torch int4pack{', two halves' if bits == 8 else ''} ({device})",
-        refuses=lambda job, bits=bits, device=device: _refuses(job, bits, device),  # type: ignore[misc]  # bound now
+        refuses=lambda facts, bits=bits, device=device: _refuses(facts, bits, device),  # type: ignore[misc]  # bound now
         pack=_pack_halves if bits == 8 else _pack,
         multiply=_multiply_halves if bits == 8 else _multiply,
     )

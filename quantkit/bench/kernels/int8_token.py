@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional
 
-from quantkit.bench.kernel import Job, Kernel, Parts, device_is
+from quantkit.bench.kernel import Kernel, Parts, WeightFacts, device_is
 from quantkit.grid.qtensor import QTensor
 
 CUDA_ROWS = 17
@@ -17,13 +17,13 @@ def quantize_tokens(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return values.div(scales).round_().to(torch.int8), scales
 
 
-def _refuses(job: Job) -> str | None:
-    scheme = job.scheme
+def _refuses(facts: WeightFacts) -> str | None:
+    scheme = facts.scheme
     if scheme.grid != "int" or scheme.bits != 8 or scheme.activation != "int8-token":
         return "multiplies 8-bit integers by 8-bit inputs"
     if scheme.group_size is not None or not scheme.symmetric:
         return "has one symmetric scale for an output"
-    if job.device == "cuda" and (job.in_features % 8 or job.out_features % 8):
+    if facts.device == "cuda" and (facts.in_features % 8 or facts.out_features % 8):
         return "needs multiples of 8 inputs and outputs"
     return None
 
@@ -42,12 +42,12 @@ def _multiply(x: torch.Tensor, parts: Parts) -> torch.Tensor:
     return sums.float().mul_(token_scales).mul_(scales).to(x.dtype)
 
 
-def _refuses_onednn(job: Job) -> str | None:
+def _refuses_onednn(facts: WeightFacts) -> str | None:
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return "is not in this build of torch"
     if not torch.cpu._is_vnni_supported():  # noqa: SLF001 - torch's name
         return "needs AVX-512 VNNI: without it sums of two products saturate at 16 bits"
-    return device_is(job, "cpu") or _refuses(job)
+    return device_is(facts, "cpu") or _refuses(facts)
 
 
 def _pack_onednn(qtensor: QTensor, dtype: torch.dtype) -> Parts:

@@ -2,17 +2,17 @@
 
 import torch
 
-from quantkit.bench.kernel import Job, Kernel, Parts
+from quantkit.bench.kernel import Kernel, Parts, WeightFacts
 from quantkit.grid.qtensor import QTensor
 
 
-def _refuses(job: Job) -> str | None:
-    scheme = job.scheme
+def _refuses(facts: WeightFacts) -> str | None:
+    scheme = facts.scheme
     if scheme.grid != "int" or scheme.bits != 8 or scheme.activation:
         return "multiplies 8-bit integers by unquantized inputs"
     if scheme.group_size is not None:
         return "has one scale for an output, not one for a group"
-    if job.device == "cuda" and job.dtype != torch.bfloat16:
+    if facts.device == "cuda" and facts.dtype != torch.bfloat16:
         return "needs bf16 inputs"
     return None
 

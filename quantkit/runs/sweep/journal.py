@@ -49,11 +49,11 @@ class Job:
         text = json.dumps([self.document, self.calibration_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def entry(self, **found: Any) -> SweepRun:
-        """The journal's entry of this job."""
+    def entry(self, schemes: str | None = None, **found: Any) -> SweepRun:
+        """The journal's entry of this job, labelled by the artifact's `schemes` once there are."""
         return SweepRun(
             key=self.key,
-            label=self.label,
+            label=f"{self.recipe.name} {schemes}" if schemes else self.label,
             family=self.recipe.method,
             recipe=dict(self.document),
             recipe_sha256=self.sha256,
@@ -63,7 +63,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Task:
+class Attempt:
     """A job that can be called anywhere: it gives its entry for the journal, whatever happens.
 
     `execute(job, artifact)` makes the artifact and measures it.
@@ -87,6 +87,7 @@ class Task:
         except Exception as error:  # noqa: BLE001 - one recipe's bug is not the end of the others
             return self.failed(f"{type(error).__name__}: {error}", time.monotonic() - started)
         return self.job.entry(
+            schemes=found.artifact.scheme,
             status="done",
             eval=str(path.relative_to(self.folder)),
             eval_sha256=files.sha256(path),
@@ -103,7 +104,7 @@ class Task:
 class Runner(Protocol):
     """Where the tasks of a sweep run."""
 
-    def __call__(self, tasks: Sequence[Task], /) -> Iterator[SweepRun]:
+    def __call__(self, attempts: Sequence[Attempt], /) -> Iterator[SweepRun]:
         """Call every task, and give the results as they come."""
 
 
@@ -240,7 +241,7 @@ def run_sweep(
     waiting = [by_key[run.key] for run in start.runs if run.status == "pending"]
     _write(folder, sweep)
     began, total = time.monotonic(), len(waiting)
-    for count, run in enumerate(runner([Task(folder, job, execute) for job in waiting]), 1):
+    for count, run in enumerate(runner([Attempt(folder, job, execute) for job in waiting]), 1):
         runs = [run if run.key == known.key else known for known in sweep.runs]
         sweep = sweep.model_copy(update={"runs": runs})
         _write(folder, sweep)

@@ -25,7 +25,7 @@ from quantkit.results.schema import (
     Subject,
     SweepResult,
     SweepRun,
-    Task,
+    TaskResult,
 )
 
 DOMAINS = ("prose", "code", "maths", "chat", "other languages")
@@ -216,14 +216,14 @@ def _documents(draw: random.Random, count: int, mean: float) -> Documents:
     )
 
 
-def _tasks(draw: random.Random, mean: float) -> list[Task]:
+def _tasks(draw: random.Random, mean: float) -> list[TaskResult]:
     tasks = []
     for name, questions in (("mmlu", 14042), ("gsm8k", 1319), ("ifeval", 541)):
         wrong = round(questions * min(0.2, 0.02 + mean / 2))
         right = round(wrong * draw.uniform(0.6, 1.0))
         accuracy = 0.74 - (wrong - right) / questions
         tasks.append(
-            Task(
+            TaskResult(
                 name=name,
                 questions=questions,
                 accuracy=accuracy,

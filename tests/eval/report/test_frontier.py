@@ -2,11 +2,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantkit.eval.report.frontier import SLACK, frontier
-from quantkit.eval.report.study import Build, Load, Study
+from quantkit.eval.report.study import Build, Study, Target
 from quantkit.results.schema import Divergence, EvalResult, Perplexity, Protocol, Subject
 
 PROTOCOL = Protocol(name="p", text="t", tokens_sha256="0", windows=1, sequence_length=8)
-DISK = Load("disk")
+DISK = Target("disk")
 points = st.lists(
     st.tuples(st.integers(100, 10_000), st.floats(1e-4, 1.0), st.floats(0, 0.05)),
     min_size=1,

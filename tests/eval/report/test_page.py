@@ -10,9 +10,9 @@ import pytest
 
 from quantkit.core.errors import InputError
 from quantkit.eval.report.load import load_study
-from quantkit.eval.report.loads import default_load
 from quantkit.eval.report.page import render
-from quantkit.eval.report.verdict import choose, one_line
+from quantkit.eval.report.recommendation import choose, one_line
+from quantkit.eval.report.targets import default_target
 from quantkit.eval.report.write import write_report
 
 MEBIBYTE = 1024**2
@@ -76,7 +76,7 @@ def full(tmp_path_factory: pytest.TempPathFactory, generated: Any) -> Path:
 def test_verdict_and_tables_are_there_without_script(full: Path) -> None:
     study = load_study([full])
     tree = parsed(render(study))
-    verdict = choose(study, default_load(study)).verdict
+    verdict = choose(study, default_target(study)).verdict
     assert re.sub(r"\s+", " ", f"{verdict.name} {verdict.text}") in tree.words
     for build in study.builds:
         assert re.sub(r"\s+", " ", one_line(build, study)) in tree.words

@@ -4,7 +4,7 @@ import pytest
 
 from quantkit.eval.report.columns import columns
 from quantkit.eval.report.page_data import page_data
-from quantkit.eval.report.study import Build, Load, Study
+from quantkit.eval.report.study import Build, Study, Target
 from quantkit.results.schema import EvalResult
 
 GIB = 2**30
@@ -22,10 +22,10 @@ def test_the_longest_context_is_never_beyond_the_models_own(
     generated: Any, context: int | None
 ) -> None:
     study, build = study_of(generated.original(("memory",)), context)
-    load = Load("memory", 64 * GIB, sequences=2)
-    room = study.longest_context(build, load)
+    target = Target("memory", 64 * GIB, sequences=2)
+    room = study.longest_context(build, target)
     assert room is not None
-    usable, kv = load.usable_bytes, study.kv_bytes_per_token
+    usable, kv = target.usable_bytes, study.kv_bytes_per_token
     assert usable is not None
     assert kv is not None
     assert build.weight_bytes is not None
@@ -35,12 +35,12 @@ def test_the_longest_context_is_never_beyond_the_models_own(
         assert left > 2 * kv * 512
     else:
         assert 2 * kv * room <= left < 2 * kv * (room + 1)
-    (column,) = [c for c in columns(study, load) if c.field == "longest_context_tokens"]
+    (column,) = [c for c in columns(study, target) if c.field == "longest_context_tokens"]
     assert column.cell(build).value == room
-    assert page_data(study, load)["context"] == context
+    assert page_data(study, target)["context"] == context
 
 
 def test_a_build_without_room_has_no_context(generated: Any) -> None:
     study, build = study_of(generated.original(("memory",)), 512)
-    assert study.longest_context(build, Load("memory", 1 * GIB)) == 0
-    assert study.longest_context(build, Load("disk", 1 * GIB)) is None
+    assert study.longest_context(build, Target("memory", 1 * GIB)) == 0
+    assert study.longest_context(build, Target("disk", 1 * GIB)) is None

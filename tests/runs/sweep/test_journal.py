@@ -18,7 +18,7 @@ from quantkit.results.schema import (
     SweepResult,
     SweepRun,
 )
-from quantkit.runs.sweep.journal import Job, Task, claimed, jobs_of, resumed, run_sweep
+from quantkit.runs.sweep.journal import Attempt, Job, claimed, jobs_of, resumed, run_sweep
 from quantkit.runs.sweep.runners import local
 
 NAMES = ("rtn", "gptq", "awq", "nf4")
@@ -48,6 +48,18 @@ def result(kl: float = 0.1) -> EvalResult:
 
 def states(sweep: SweepResult) -> dict[str, str]:
     return {run.family: run.status for run in sweep.runs}
+
+
+def test_a_finished_run_is_labelled_by_the_group_size_that_was_taken(tmp_path: Path) -> None:
+    def execute(_: Job, __: Path) -> EvalResult:
+        found = result()
+        subject = found.artifact.model_copy(update={"scheme": "W4 g64 sym"})
+        return found.model_copy(update={"artifact": subject})
+
+    (job,) = jobs("rtn")
+    assert job.entry(status="pending").label == "rtn W4 auto sym"
+    (tmp_path / "runs").mkdir()
+    assert Attempt(tmp_path, job, execute)().label == "rtn W4 g64 sym"
 
 
 def test_keys_tell_runs_apart() -> None:
@@ -131,7 +143,7 @@ def test_the_folder_is_claimed(tmp_path: Path) -> None:
         read_result(tmp_path / "new" / SWEEP_FILE, SweepResult)
 
 
-def ready(folder: Path) -> Callable[[Sequence[Task]], Iterator[SweepRun]]:
+def ready(folder: Path) -> Callable[[Sequence[Attempt]], Iterator[SweepRun]]:
     (folder / "runs").mkdir(exist_ok=True)
     return local.run
 

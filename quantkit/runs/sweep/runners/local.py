@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from quantkit.results.schema import SweepRun
-from quantkit.runs.sweep.journal import Task
+from quantkit.runs.sweep.journal import Attempt
 
 
-def run(tasks: Sequence[Task]) -> Iterator[SweepRun]:
-    """Results in the order of the tasks."""
-    for task in tasks:
-        yield task()
+def run(attempts: Sequence[Attempt]) -> Iterator[SweepRun]:
+    """Results in the order of the attempts."""
+    for attempt in attempts:
+        yield attempt()
 
 
 RUNNER = run

@@ -12,7 +12,7 @@ import pytest
 from quantkit.recipes.loader import build_recipe
 from quantkit.results.file import read_result
 from quantkit.results.schema import EvalResult, Protocol
-from quantkit.runs.sweep.journal import Job, Task, jobs_of
+from quantkit.runs.sweep.journal import Attempt, Job, jobs_of
 from quantkit.runs.sweep.runners import ray as runner
 
 COMMAND = Path(sys.executable).with_name("ray")
@@ -70,7 +70,7 @@ def free_port() -> int:
 def test_runs_happen_in_the_clusters_processes_and_a_lost_one_is_told(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     jobs = jobs_of("m", [build_recipe(name) for name in ("rtn", "nf4", "gptq")])
-    found = {run.family: run for run in runner.run([Task(tmp_path, j, execute) for j in jobs])}
+    found = {run.family: run for run in runner.run([Attempt(tmp_path, j, execute) for j in jobs])}
     assert {key: run.status for key, run in found.items()} == {
         "rtn": "done",
         "nf4": "failed",

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from quantkit.eval.report.load import load_study
-from quantkit.eval.report.loads import default_load
-from quantkit.eval.report.study import Load, Study
-from quantkit.eval.report.verdict import choose, one_line
+from quantkit.eval.report.page_data import page_data
+from quantkit.eval.report.recommendation import choose, one_line
+from quantkit.eval.report.study import Study, Target
+from quantkit.eval.report.targets import default_target, offer
 
 GIB = 1024**3
 
@@ -17,9 +18,9 @@ def study(tmp_path: Path, generated: Any) -> Study:
     return load_study([generated.write_sweep(tmp_path, count=9)])
 
 
-def at(limit: float | None, context: int = 8192, max_kl: float | None = None) -> Load:
+def at(limit: float | None, context: int = 8192, max_kl: float | None = None) -> Target:
     limit_bytes = None if limit is None else int(limit * GIB)
-    return Load("memory", limit_bytes, context, sequences=2, max_kl=max_kl)
+    return Target("memory", limit_bytes, context, sequences=2, max_kl=max_kl)
 
 
 def test_the_best_that_fits_is_taken_and_its_neighbours_are_named(study: Study) -> None:
@@ -82,7 +83,7 @@ def test_among_builds_that_the_text_cannot_tell_apart_the_smallest_is_taken(
     folders = [
         generated.write_eval(tmp_path / name, each) for name, each in (("a", one), ("b", other))
     ]
-    pick = choose(load_study(folders), Load("disk")).pick
+    pick = choose(load_study(folders), Target("disk")).pick
     assert pick is not None
     assert pick.label == "small"
 
@@ -117,15 +118,46 @@ def test_what_is_within_the_noise_is_called_so(study: Study) -> None:
 def test_the_page_opens_with_the_largest_usual_size_that_the_original_does_not_fit(
     study: Study,
 ) -> None:
-    load = default_load(study)
-    assert (load.axis, load.context_tokens, load.sequences) == ("memory", 2048, 1)
-    assert load.limit_bytes == 16 * GIB
+    target = default_target(study)
+    assert (target.axis, target.context_tokens, target.sequences) == ("memory", 2048, 1)
+    assert target.limit_bytes == 16 * GIB
     assert study.reference is not None
-    assert not study.fits(study.reference, load)
+    assert not study.fits(study.reference, target)
 
 
 def test_without_measured_memory_the_size_on_disk_decides(tmp_path: Path, generated: Any) -> None:
     study = load_study([generated.write_sweep(tmp_path, count=9, parts=())])
-    load = default_load(study)
-    assert load.axis == "disk"
-    assert choose(study, load).pick is not None
+    target = default_target(study)
+    assert target.axis == "disk"
+    assert choose(study, target).pick is not None
+
+
+def test_the_page_is_given_the_decision_under_every_choice_it_offers(study: Study) -> None:
+    target = default_target(study)
+    data, offered = page_data(study, target), offer(study, target)
+    labels = [build.label for build in study.everything]
+    for axis in ("memory", "disk"):
+        targets = list(offered.targets(axis))
+        assert len(data["decisions"][axis]) == len(targets)
+        for place, each in list(enumerate(targets))[::7]:
+            rule, build, smaller, better = data["outcomes"][data["decisions"][axis][place]]
+            choice = choose(study, each)
+            assert (choice.pick.label if choice.pick else None) == (
+                labels[build] if rule in ("pick", "original") else None
+            )
+            assert len(choice.others) == sum(found is not None for found in (smaller, better))
+    rules = {outcome[0] for outcome in data["outcomes"]}
+    assert {"original", "none_fits", "pick"} <= rules
+
+
+def test_every_sentence_is_filled_in(study: Study) -> None:
+    for each in offer(study, default_target(study)).targets("disk"):
+        choice = choose(study, each)
+        assert "{" not in "".join(f"{s.name}{s.text}" for s in (choice.verdict, *choice.others))
+
+
+def test_a_build_called_original_is_not_taken_for_the_original(
+    tmp_path: Path, generated: Any
+) -> None:
+    study = load_study([generated.write_sweep(tmp_path, count=4, rename={0: "original"})])
+    assert len({build.key for build in study.everything}) == len(study.everything)

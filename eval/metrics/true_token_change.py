@@ -2,7 +2,7 @@
 
 import math
 
-from quantkit.eval.metric import Figures, Metric, Scores
+from quantkit.eval.metric import Figure, Figures, Metric, Scores
 
 
 def measure(scores: Scores) -> Figures:
@@ -26,5 +26,11 @@ def measure(scores: Scores) -> Figures:
 
 
 METRIC = Metric(
-    "true_token_change", "probability of the true token, model - reference", "1", "higher", measure
+    "true_token_change",
+    "probability of the true token, model - reference",
+    {
+        "true_token_change.mean": Figure("True token change", "fraction", "higher"),
+        "true_token_change.rms": Figure("True token change, RMS", "fraction", "lower"),
+    },
+    measure,
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from quantkit.eval.metric import Scores
-from quantkit.eval.metrics.true_token import METRIC
+from quantkit.eval.metrics.true_token_change import METRIC
 
 
 def test_change_of_probability_by_hand(scores_of: Callable[..., Scores]) -> None:

@@ -1,4 +1,4 @@
-"""Numbers as people read them; page.js writes the same, so ties are rounded as it does."""
+"""Numbers as people read them; base.js does it for what the reader chooses."""
 
 from collections.abc import Iterable
 from decimal import ROUND_HALF_UP, Decimal

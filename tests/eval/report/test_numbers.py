@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantkit.eval.report.figures import (
+from quantkit.eval.report.numbers import (
     MINUS,
     duration,
     error,

@@ -1,0 +1,161 @@
+"""The quality part of a result: perplexity, divergence, task answers, and where errors arise.
+
+Fractions are 0 to 1; divergences are in nats. A figure that was not measured, or was not finite,
+is None.
+"""
+
+from typing import Final, Literal
+
+from pydantic import Field
+
+from quantkit.results.record import Interval, Record
+
+FLOOR_FACTOR: Final = 3.0
+"""A KL under this many noise floors cannot be told from the reference."""
+
+CONFIDENCES = (0.0, 0.25, 0.5, 0.75, 0.95)
+"""Where the ranges of `kl.by_confidence` begin: the probability of the reference's first choice."""
+CONTEXTS = (0, 1, 8, 32, 96, 256, 1024, 4096)
+"""Where the ranges of `kl.by_context` begin: they hold their end, (1, 8] the tokens 2 to 8."""
+
+
+class Perplexity(Record):
+    """exp(mean negative log likelihood); log_ratio is that of the model's to the reference's.
+
+    `word` and `byte` are per word and per byte of the text, where the protocol counts them.
+    """
+
+    value: float | None
+    standard_error: float | None = None
+    ci95: Interval | None = None
+    log_ratio: float | None = None
+    log_ratio_standard_error: float | None = None
+    log_ratio_ci95: Interval | None = None
+    word: float | None = None
+    byte: float | None = None
+    bits_per_byte: float | None = None
+
+
+class Divergence(Record):
+    """KL(reference || model) per token, in nats; floor is the reference against itself.
+
+    `worst_percent_share` is the share of the summed KL in the 1 % of tokens where it is largest.
+    Against a reference of which only the likeliest tokens were stored, the mean is an estimate that
+    lies between `lower_bound` and `upper_bound`; `sampling_standard_error` is that of the estimate,
+    and is in `standard_error`, too.
+    `by_context` and `by_confidence` are means in the ranges of CONTEXTS and CONFIDENCES.
+    """
+
+    mean: float | None
+    standard_error: float | None = None
+    ci95: Interval | None = None
+    median: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    max: float | None = None
+    median_ci95: Interval | None = None
+    p90_ci95: Interval | None = None
+    p99_ci95: Interval | None = None
+    p999_ci95: Interval | None = None
+    worst_percent_share: float | None = None
+    reverse_mean: float | None = None
+    lower_bound: float | None = None
+    upper_bound: float | None = None
+    sampling_standard_error: float | None = None
+    floor_mean: float | None = None
+    floor_p99: float | None = None
+    by_domain: dict[str, float | None] = Field(default_factory=dict)
+    by_confidence: list[float | None] = Field(default_factory=list)
+    by_context: list[float | None] = Field(default_factory=list)
+
+
+class TrueTokenChange(Record):
+    """Probability of the text's own next token, the model's less the reference's."""
+
+    mean: float | None
+    standard_error: float | None = None
+    rms: float | None = None
+    p001: float | None = None
+    p999: float | None = None
+
+
+class MetricFigure(Record):
+    """A figure of a registered metric that has no field of its own in a result.
+
+    A mean over tokens has an error and a 95 % interval; `better` is the direction of improvement.
+    """
+
+    label: str
+    unit: str
+    better: Literal["lower", "higher"]
+    value: float | None
+    standard_error: float | None = None
+    ci95: Interval | None = None
+
+
+class TaskResult(Record):
+    """A question set answered by both models; the counts are of the same questions.
+
+    `answers` has "1" for each question answered rightly and "0" for the others, in order.
+    """
+
+    name: str
+    metric: str = ""
+    questions: int
+    accuracy: float
+    reference_accuracy: float
+    right_to_wrong: int
+    wrong_to_right: int
+    mcnemar_p: float
+    recovery: float
+    recovery_ci95: Interval | None = None
+    detectable_fraction: float
+    questions_sha256: str = ""
+    answers: str = ""
+    reference_answers: str = ""
+
+
+class Modules(Record):
+    """Relative squared output error of each linear: a row a block, a column a kind of linear."""
+
+    columns: list[str] = Field(default_factory=list)
+    relative_output_error: list[list[float | None]] = Field(default_factory=list)
+
+
+class Share(Record):
+    """KL with `name` alone quantized (`only`), and with it alone restored, and their errors."""
+
+    name: str
+    only: float
+    only_standard_error: float | None = None
+    restored: float
+    restored_standard_error: float | None = None
+
+
+class Triage(Record):
+    """Which parts carry the divergence: shares of `whole`, which they do not add up to.
+
+    `kinds` is empty where a method folded scales into norms: a linear then fits only its own block.
+    """
+
+    whole: float
+    windows: int
+    blocks: list[Share] = Field(default_factory=list)
+    kinds: list[Share] = Field(default_factory=list)
+
+
+class Documents(Record):
+    """Sums per document: any two results of one token hash can be compared, paired, from these.
+
+    `sums` are those of the figures in `EvalResult.metrics` that are means over tokens.
+    """
+
+    id: list[str] = Field(default_factory=list)
+    domain: list[str] = Field(default_factory=list)
+    n: list[int] = Field(default_factory=list)
+    sum_nll: list[float] = Field(default_factory=list)
+    sum_nll_reference: list[float] = Field(default_factory=list)
+    sum_kl_nats: list[float] = Field(default_factory=list)
+    top1_hits: list[int] = Field(default_factory=list)
+    sums: dict[str, list[float]] = Field(default_factory=dict)
