@@ -1,7 +1,9 @@
 """Numbers that do not depend on how many threads compute them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 
@@ -19,3 +21,28 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def side_by_side(products: Iterable[Callable[[], object]]) -> None:
+    """Calls all of them, as many at a time as torch has threads, each on one thread of its own.
+
+    A product that torch itself splits among threads may be cut along its inner side, and then its
+    sums are rounded differently. The calls must not write into the same memory.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1:
+        for product in products:
+            product()
+        return
+    for done in [_pool(threads).submit(product) for product in products]:
+        done.result()
+
+
+@cache  # a thread that ends leaves its BLAS buffers behind
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "product", _stay_alone)
+
+
+def _stay_alone() -> None:
+    torch.get_num_threads()  # else the thread's first product takes the number set last elsewhere
+    torch.set_num_threads(1)

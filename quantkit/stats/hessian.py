@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from quantkit.core.errors import QuantkitError
+from quantkit.grid.threads import side_by_side
 from quantkit.stats.inputs import InputStats
 
 CHUNK = 2048  # tokens of one product; sums of chunks are rounded, so it is part of the result
 TILE = 192
 SAMPLE = 1024  # at least this many tokens are kept, at most twice as many
-ALIGN = 64  # fp32 products whose sides are multiples of it are alike for any number of threads
+ALIGN = 64  # sides of all products are multiples of it
 
 
 class InputCollector:
@@ -88,8 +91,15 @@ class InputCollector:
     def _accumulate(self, tokens: int) -> None:
         """Adds x x^T of the chunk's first tokens, on and above the diagonal only: half the work."""
         chunk, hessian = self._chunk[:tokens], self._hessian
-        for i in range(0, hessian.shape[0], TILE):
-            hessian[i : i + TILE, i:].addmm_(chunk[:, i : i + TILE].T, chunk[:, i:])
+        tiles = [
+            partial(hessian[i : i + TILE, i:].addmm_, chunk[:, i : i + TILE].T, chunk[:, i:])
+            for i in range(0, hessian.shape[0], TILE)
+        ]
+        if chunk.device.type == "cpu":
+            side_by_side(tiles)
+        else:
+            for tile in tiles:
+                tile()
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
         """Keeps every n-th token, n doubling as the sample grows: no total need be known."""
