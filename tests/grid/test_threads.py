@@ -1,7 +1,9 @@
+from functools import partial
+
 import pytest
 import torch
 
-from quantkit.grid.threads import one_thread
+from quantkit.grid.threads import one_thread, side_by_side
 
 
 def test_threads_come_back() -> None:
@@ -17,4 +19,34 @@ def test_threads_come_back() -> None:
         with pytest.raises(ValueError, match=r"^$"):
             fail()
         assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("inner", [64, 2048])
+def test_products_side_by_side_are_those_of_one_thread(inner: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    left = torch.randn(inner, 5 * 64, generator=draw)
+    right = torch.randn(inner, 192, generator=draw)
+    found = []
+    before = torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        sums = torch.zeros(5 * 64, 192)
+        side_by_side(
+            partial(sums[i : i + 64].addmm_, left[:, i : i + 64].T, right)
+            for i in range(0, 320, 64)
+        )
+        assert torch.get_num_threads() == threads
+        found.append(sums)
+    torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    torch.testing.assert_close(found[0], left.T @ right, rtol=1e-4, atol=1e-3)
+
+
+def test_what_fails_beside_others_is_raised() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with pytest.raises(ZeroDivisionError):
+        side_by_side([lambda: 1, lambda: 1 // 0])
     torch.set_num_threads(before)
