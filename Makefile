@@ -1,9 +1,18 @@
-# Everything here needs Python 3.11 and make; pip fetches the rest.
+# Everything here needs Python 3.11 and make; pip fetches uv, which fetches the rest in a third of pip's time.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
-PIP := $(VENV)/$(PIP_INSTALL) -c constraints.txt
+UV := $(BIN)/uv
+INSTALL := $(UV) pip install --quiet --python
+
+# uv reads none of pip's settings: where the wheels are is handed on.
+export UV_SYSTEM_CERTS := 1
+ifndef UV_FIND_LINKS
+export UV_FIND_LINKS := $(or $(PIP_FIND_LINKS),$(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null))
+endif
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
 
 # What the wheel is built from: a newer file means a new installation.
 SOURCES := pyproject.toml constraints.txt README.md LICENSE \
@@ -17,7 +26,11 @@ TESTABLE := $(VENV)/.testable
 ENGINES := $(patsubst tests/engines/%.txt,.engines/%/.installed,$(wildcard tests/engines/*.txt))
 
 # Tests see the installed wheel, never the checkout; one thread each, as two of them run at a time.
-PYTEST := PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 $(BIN)/pytest
+# A worker takes neighbours, so that what a module's tests share is made once.
+PYTEST := PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# $(call timed,PART,COMMAND) runs the command and prints the seconds that the part took.
+timed = @start=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - start)) s"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -29,8 +42,10 @@ help: ## show this list
 demo: $(INSTALLED) ## install, then quantize the embedded model with every method (no network, no GPU)
 	$(BIN)/quantkit demo
 
-test: lint types engines browser $(TESTABLE) ## all checks and all tests, engines included: what CI runs
-	$(PYTEST) -n 2
+test: ## all checks and all tests, engines included: what CI runs
+	$(call timed,environments,$(MAKE) --no-print-directory -j2 $(TESTABLE) engines browser)
+	$(call timed,lint and types,$(MAKE) --no-print-directory -j2 lint types)
+	$(call timed,tests,$(PYTEST) --durations=20)
 
 lint: $(TESTABLE) ## style, imports between the layers
 	$(BIN)/ruff check .
@@ -43,8 +58,8 @@ structure: $(TESTABLE) ## packages, the imports between them, and what breaks a 
 types: $(TESTABLE) ## mypy --strict
 	$(BIN)/mypy
 
-unit: $(TESTABLE) ## the tests without the engines
-	$(PYTEST) -n 2 --ignore=tests/engines
+unit: $(TESTABLE) ## the tests of minutes: without engines, browser and what is marked long
+	$(call timed,tests,$(PYTEST) -m 'not long' --ignore=tests/engines --ignore=tests/browser)
 
 engines: $(ENGINES) ## environments of the inference engines, one each under .engines/
 
@@ -61,7 +76,7 @@ vendor: ## fetch the chart libraries of the report page again and compare them (
 
 wheel: $(TESTABLE) ## build the wheel into dist/
 	rm -rf build dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(UV) build --quiet --wheel
 	rm -rf build *.egg-info
 
 fmt: $(TESTABLE) ## format and sort imports in place
@@ -78,23 +93,27 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo 'error: no venv module; try: apt-get install python3-venv' >&2; exit 1; }
 
-# setuptools keeps files of the past in build/, and would pack them.
-$(INSTALLED): $(SOURCES) | $(BIN)/python
+$(UV): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+
+# setuptools keeps files of the past in build/, and uv a wheel of the past: either would install them.
+FROM_HERE := $(INSTALL) $(BIN)/python -c constraints.txt --reinstall-package quantkit-deploy
+$(INSTALLED): $(SOURCES) | $(UV)
 	rm -rf build
-	$(PIP) .
+	$(FROM_HERE) .
 	rm -rf build *.egg-info
 	touch $@
 
-$(TESTABLE): $(SOURCES) | $(BIN)/python
+$(TESTABLE): $(SOURCES) | $(UV)
 	rm -rf build
-	$(PIP) '.[test]'
+	$(FROM_HERE) '.[test]'
 	rm -rf build *.egg-info
 	touch $(INSTALLED) $@
 
-.engines/%/.installed: tests/engines/%.txt
+.engines/%/.installed: tests/engines/%.txt | $(UV)
 	rm -rf $(@D)
-	$(PYTHON) -m venv $(@D)
-	$(@D)/$(PIP_INSTALL) $$(grep ^torch== $<)
-	$(@D)/$(PIP_INSTALL) --no-deps -r $<
+	$(PYTHON) -m venv --without-pip $(@D)
+	$(INSTALL) $(@D)/bin/python $$(grep ^torch== $<)
+	$(INSTALL) $(@D)/bin/python --no-deps -r $<
 	$(@D)/bin/python -c 'import $*'
 	touch $@

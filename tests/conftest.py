@@ -1,5 +1,7 @@
 """Tiny checkpoints of every family, built in memory; no network, no GPU."""
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -147,9 +149,32 @@ def tiny_checkpoint(
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint_cache(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A folder that all workers of a run share: `made_once(name, make, key)`; it stays unchanged.
+
+    `make(folder)` is called by the first who asks, with a folder of that name that is not there;
+    folders of one name differ in `key`.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+
+    def once(name: str, make: Callable[[Path], object], key: str = "") -> Path:
+        home = shared / hashlib.sha256(f"{name} {key}".encode()).hexdigest()[:16]
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (home / "done").exists():
+                shutil.rmtree(home / name, ignore_errors=True)
+                make(home / name)
+                (home / "done").touch()
+        return home / name
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint_cache(made_once: Callable[..., Path]) -> Callable[..., Path]:
     """What `tiny_checkpoint` gives, for fixtures of wider scope."""
-    built: dict[str, Path] = {}
 
     def make(
         family: str = "llama",
@@ -159,14 +184,28 @@ def tiny_checkpoint_cache(tmp_path_factory: pytest.TempPathFactory) -> Callable[
         seed: int = 0,
         **config: Any,
     ) -> Path:
-        key = json.dumps([family, dtype, shards, seed, config], sort_keys=True)
-        if key not in built:
-            folder = tmp_path_factory.mktemp("checkpoint") / f"{family}-{dtype}-{shards}"
+        def build(folder: Path) -> None:
             build_checkpoint(folder, family, dtype=dtype, shards=shards, seed=seed, **config)
-            built[key] = folder
-        return built[key]
+
+        key = json.dumps([seed, config], sort_keys=True)
+        return made_once(f"{family}-{dtype}-{shards}", build, key)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def embedded_w4(made_once: Callable[..., Path]) -> Path:
+    """The embedded model in 4 bits, rounded to nearest, calibrated on next to nothing."""
+
+    def make(folder: Path) -> None:
+        import quantkit
+        from quantkit.model.embedded_model import FOLDER
+        from quantkit.recipes.loader import build_recipe
+
+        recipe = build_recipe("rtn", samples=1, sequence_length=64)
+        quantkit.quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
+
+    return made_once("embedded-w4", make)
 
 
 def build_checkpoint(

@@ -65,6 +65,7 @@ def run(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.long
 def test_the_workflow_passes_when_nothing_has_changed(checkout: Path) -> None:
     steps: list[dict[str, Any]] = WORKFLOW["jobs"]["gates"]["steps"]
     install, quantize, evaluate = (step["run"] for step in steps if "run" in step)

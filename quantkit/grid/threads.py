@@ -1,6 +1,6 @@
 """Results that do not depend on the number of CPU threads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -25,26 +25,32 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def in_parallel(work: Callable[[int], object], items: Sequence[int]) -> None:
-    """Calls `work` on each of `items`, on as many threads as torch uses; each computes on one.
+def side_by_side(products: Iterable[Callable[[], object]]) -> None:
+    """Calls all of them, as many at a time as torch has threads, each on one thread of its own.
 
-    A product that torch splits among threads may be summed in another order: MKL on Intel's
-    processors splits even its inner dimension. Whole products dealt to threads keep their bits.
+    A product that torch itself splits among threads may be cut along its inner side, and then its
+    sums are rounded differently: MKL does so on Intel's processors. The calls must not write into
+    the same memory.
     """
     import torch
 
-    threads = min(torch.get_num_threads(), len(items))
+    threads = torch.get_num_threads()
     with one_thread():
-        if threads > 1:
-            list(_pool(threads).map(work, items))
-        else:
-            for item in items:
-                work(item)
+        if threads == 1:
+            for product in products:
+                product()
+            return
+        for done in [_pool(threads).submit(product) for product in products]:
+            done.result()
 
 
-@cache
+@cache  # a thread that ends leaves its BLAS buffers behind
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads in which torch uses no others; the setting belongs to the thread that makes it."""
+    return ThreadPoolExecutor(threads, "product", _stay_alone)
+
+
+def _stay_alone() -> None:
     import torch
 
-    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    torch.get_num_threads()  # else the thread's first product takes the number set last elsewhere
+    torch.set_num_threads(1)

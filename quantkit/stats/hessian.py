@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from quantkit.core.errors import QuantkitError
-from quantkit.grid.threads import in_parallel
+from quantkit.grid.threads import side_by_side
 from quantkit.stats.inputs import InputStats
 from quantkit.stats.sizes import ALIGN, CHUNK, SAMPLE
 
@@ -97,11 +99,15 @@ class InputCollector:
         Only tiles on and above the diagonal are computed: half the work.
         """
         chunk, hessian = self._chunk[:tokens], self._hessian
-
-        def add_tile(i: int) -> None:
-            hessian[i : i + TILE, i:].addmm_(chunk[:, i : i + TILE].T, chunk[:, i:])
-
-        in_parallel(add_tile, range(0, hessian.shape[0], TILE))
+        tiles = [
+            partial(hessian[i : i + TILE, i:].addmm_, chunk[:, i : i + TILE].T, chunk[:, i:])
+            for i in range(0, hessian.shape[0], TILE)
+        ]
+        if chunk.device.type == "cpu":
+            side_by_side(tiles)
+        else:
+            for tile in tiles:
+                tile()
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
         """Keeps every n-th of all tokens; `rows` is (tokens, in_features).

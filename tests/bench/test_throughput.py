@@ -13,6 +13,8 @@ from quantkit.core.scheme import Scheme
 from quantkit.planning.run.timing import Pace, Work, recall, remember
 from quantkit.stats.hessian import InputCollector
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def told() -> list[Progress]:

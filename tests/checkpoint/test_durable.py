@@ -189,6 +189,7 @@ with ArtifactWriter(Path(sys.argv[1]), specs, 600) as w:
     check(output)
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_output(tmp_path: Path) -> None:
     """300 MB in tensors of 30 MB: of anonymous memory no more than three of them and change."""
     program = """

@@ -15,7 +15,7 @@ from quantkit.results.schema import EvalResult
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded model in 4 bits, with its own evaluation in the manifest."""
     output = tmp_path_factory.mktemp("artifact") / "four-bits"
-    recipe = quantkit.build_recipe("rtn", group_size=64)
+    recipe = quantkit.build_recipe("rtn", group_size=64, samples=1, sequence_length=64)
     quantkit.quantize(str(FOLDER), output, recipe=recipe)
     return output
 

@@ -68,6 +68,7 @@ def large_model(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts all memory on Linux alone")
 def test_two_models_of_four_times_the_memory_are_compared(large_model: Path) -> None:
     assert (large_model / "model.safetensors").stat().st_size > 4 * LIMIT

@@ -77,6 +77,7 @@ def sums(tmp_path: Path) -> Path:
     return task
 
 
+@pytest.mark.long
 def test_a_task_of_ours_is_answered_by_both_models_offline(sums: Path, tmp_path: Path) -> None:
     pytest.importorskip("lm_eval")
     artifact = tmp_path / "artifact"

@@ -13,6 +13,8 @@ from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
 from quantkit.results.schema import Triage
 
+pytestmark = pytest.mark.long
+
 SMALL = {"samples": 4, "sequence_length": 256, "group_size": 64}
 
 

@@ -3,7 +3,7 @@ from functools import partial
 import pytest
 import torch
 
-from quantkit.grid.threads import in_parallel, one_thread
+from quantkit.grid.threads import one_thread, side_by_side
 
 
 def test_threads_come_back() -> None:
@@ -22,30 +22,31 @@ def test_threads_come_back() -> None:
     torch.set_num_threads(before)
 
 
-def add_product(out: torch.Tensor, x: torch.Tensor, index: int) -> None:
-    out[index].addmm_(x.T, x)
-
-
-def test_products_dealt_to_threads_have_the_bits_of_one() -> None:
-    """MKL splits the sum of such a product among the threads that it may use."""
-    before = torch.get_num_threads()
-    x = torch.randn(2048, 192, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("inner", [64, 2048])
+def test_products_side_by_side_are_those_of_one_thread(inner: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    left = torch.randn(inner, 5 * 64, generator=draw)
+    right = torch.randn(inner, 192, generator=draw)
     found = []
+    before = torch.get_num_threads()
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        out = torch.zeros(7, 192, 192)
-        in_parallel(partial(add_product, out, x), range(7))
+        sums = torch.zeros(5 * 64, 192)
+        side_by_side(
+            partial(sums[i : i + 64].addmm_, left[:, i : i + 64].T, right)
+            for i in range(0, 320, 64)
+        )
         assert torch.get_num_threads() == threads
-        found.append(out)
+        found.append(sums)
     torch.set_num_threads(before)
-    assert all(torch.equal(out, found[0]) for out in found)
-    assert (found[0] == found[0][:1]).all()
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    torch.testing.assert_close(found[0], left.T @ right, rtol=1e-4, atol=1e-3)
 
 
-def test_what_fails_in_a_thread_fails_here() -> None:
+def test_what_fails_beside_others_is_raised() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     with pytest.raises(ZeroDivisionError):
-        in_parallel(lambda i: 1 // i, range(3))
-    assert torch.get_num_threads() == 2
+        side_by_side([lambda: 1, lambda: 1 // 0])
     torch.set_num_threads(before)

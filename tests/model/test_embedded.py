@@ -176,6 +176,7 @@ def test_chat_template(tokenizer: Any) -> None:
     assert prompt == "<|bos|><|user|>2 + 2?<|eos|><|assistant|>"
 
 
+@pytest.mark.long
 def test_perplexity_is_far_below_a_trigram_models(
     model: Any, tokenizer: Any, slice_ids: np.ndarray[Any, np.dtype[np.int64]]
 ) -> None:
@@ -188,6 +189,7 @@ def test_perplexity_is_far_below_a_trigram_models(
     assert trigram > 5.0
 
 
+@pytest.mark.long
 def test_three_bits_cost_clearly_more_than_four(
     model: Any, slice_ids: np.ndarray[Any, np.dtype[np.int64]]
 ) -> None:

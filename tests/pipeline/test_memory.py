@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 WRITE = """
 import sys, json, torch
 from pathlib import Path
@@ -54,6 +56,7 @@ print(found.cost.peak_rss_bytes)
 """
 
 
+@pytest.mark.long
 def test_peak_memory_of_8_and_32_equal_blocks_is_the_same(tmp_path: Path) -> None:
     peaks, sizes = [], []
     for blocks in (8, 32):

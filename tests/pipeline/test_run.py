@@ -98,6 +98,7 @@ def test_every_family_runs_and_stays_near_the_original(
     assert change.norm() > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["gptq", "awq"])
 def test_same_inputs_same_bytes_for_threads_shards_and_hash_seed(
     tiny_checkpoint: Callable[..., Path], tmp_path: Path, method: str

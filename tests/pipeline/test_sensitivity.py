@@ -15,6 +15,8 @@ from quantkit.pipeline.choices import Choice
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.sensitivity import STRIDE, Effect, Probe, measure_effects
 
+pytestmark = pytest.mark.long
+
 W3, W8 = Scheme("int", 3, None), Scheme("int", 8, None)
 
 

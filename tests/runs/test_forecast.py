@@ -56,6 +56,7 @@ def test_headers_alone_plan_what_the_trace_plans(
     assert found.peak.bytes == pytest.approx(traced.peak.bytes, rel=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("family", "flags"),
     [

@@ -33,6 +33,7 @@ def test_a_fault_is_shown_with_its_remedy_and_ends_in_5(
     ]
 
 
+@pytest.mark.long
 def test_a_machine_is_timed_once_and_plans_tell_the_time(
     quantkit: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

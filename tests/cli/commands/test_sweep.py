@@ -36,6 +36,7 @@ def test_wrong_lists_are_refused() -> None:
         list(grid(["rtn"], ["four"], []))
 
 
+@pytest.mark.long
 def test_killed_twice_it_goes_on_and_shares_the_reference(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     for done in (1, 2):

@@ -22,12 +22,14 @@ def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> N
     assert [document["model"] for document in both][1] == "embedded"
 
 
-@pytest.fixture
-def artifact(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The embedded model, quantized."""
-    recipe = package.build_recipe("rtn", settings=["format=compressed-tensors"])
-    package.quantize(str(EMBEDDED), tmp_path / "rtn", recipe=recipe, evaluate=False)
-    return str(tmp_path / "rtn")
+    folder = tmp_path_factory.mktemp("comparison") / "rtn"
+    settings = ["format=compressed-tensors", "calibration.samples=1"]
+    recipe = package.build_recipe("rtn", settings=[*settings, "calibration.sequence_length=64"])
+    package.quantize(str(EMBEDDED), folder, recipe=recipe, evaluate=False)
+    return str(folder)
 
 
 @pytest.mark.parametrize("place", [(), ("--gpu", "4090"), ("--gpu", "4090", "--engine", "sglang")])

@@ -1,28 +1,24 @@
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quantkit import quantize
 from quantkit.api import evaluation
 from quantkit.cli.console import Console
 from quantkit.cli.render.gates import conclude, gate_text, task_lines
 from quantkit.model.embedded_model import FOLDER, HELDOUT
-from quantkit.recipes.loader import build_recipe
 from quantkit.results.schema import GateOutcome
 
 Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded model in 4 bits, calibrated on next to nothing."""
-    folder = tmp_path_factory.mktemp("gates") / "artifact"
-    recipe = build_recipe("rtn", samples=1, sequence_length=64)
-    quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
-    return folder
+def artifact(embedded_w4: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model in 4 bits; a copy, as a test writes into its manifest."""
+    return shutil.copytree(embedded_w4, tmp_path_factory.mktemp("gates") / "artifact")
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from quantkit.results.schema import EVAL_FILE, EvalResult
 from quantkit.runs.fit.problem import costs, read_bytes
 from quantkit.runs.produce import QuantizeResult
 
+pytestmark = pytest.mark.long
+
 SMALL = CalibrationSpec(samples=8, sequence_length=128)
 BLOCKS = 4_718_592
 """Weights of the embedded model's linears; all else takes 2.1 MB."""

@@ -160,6 +160,7 @@ def _killed_in(folder: Path, method: str) -> None:
         run_sweep(folder, jobs(), resumed(folder, fresh(jobs())), execute, local.run)
 
 
+@pytest.mark.long
 def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
     context = multiprocessing.get_context("spawn")

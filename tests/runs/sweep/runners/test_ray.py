@@ -65,6 +65,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.filterwarnings("ignore")  # of Ray's own threads and sockets
 def test_runs_happen_in_the_clusters_processes_and_a_lost_one_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from quantkit import quantize
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.checkpoint.source import Source
 from quantkit.eval.session import evaluate_models, read_reference
@@ -15,7 +14,6 @@ from quantkit.eval.text import TextChoice
 from quantkit.eval.windows import read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
-from quantkit.recipes.loader import build_recipe
 from quantkit.results.decision import missed
 from quantkit.results.gates import judge
 from quantkit.results.schema import EvalResult, LocalSpeed, Speed, Subject
@@ -24,29 +22,22 @@ RERUNS = 20
 REPEATS = 20
 
 
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("reruns") / "artifact"
-    recipe = build_recipe("rtn", samples=1, sequence_length=64)
-    quantize(str(FOLDER), folder, recipe=recipe, evaluate=False)
-    return folder
-
-
+@pytest.mark.long
 def test_twenty_equal_evaluations_never_fail_and_a_worse_one_does(
-    artifact: Path, monkeypatch: pytest.MonkeyPatch
+    embedded_w4: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = read_text(
         TextChoice(str(HELDOUT), sequence_length=64, windows=16), load_tokenizer(FOLDER)
     )
     original = Subject(name="embedded", sha256="the same")
     reference = read_reference(open_model(FOLDER), text, original)
-    model = open_model(artifact)
-    subject = describe(Source(artifact), model.checkpoint)
+    model = open_model(embedded_w4)
+    subject = describe(Source(embedded_w4), model.checkpoint)
     old = evaluate_models(model, text, reference, subject)
     for run in range(RERUNS):
         # Matrices of another shape are rounded otherwise, as by another machine.
-        monkeypatch.setattr("quantkit.model.open.TOKENS_PER_BATCH", (2048, 512)[run % 2])
-        new = evaluate_models(open_model(artifact), text, reference, subject)
+        monkeypatch.setattr("quantkit.model.opened.TOKENS_PER_BATCH", (2048, 512)[run % 2])
+        new = evaluate_models(open_model(embedded_w4), text, reference, subject)
         outcomes = judge((), new, old)
         assert {outcome.status for outcome in outcomes} == {"passed"}
         assert not missed(outcomes, "fail")
