@@ -29,6 +29,8 @@ Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 gate missed, 4 refused,
 5 memory, disk or I/O, 6 integrity, 7 hub or network, 130 Ctrl-C.
 """
 INTERRUPTED = 130
+COMPLETING = "_QUANTKIT_COMPLETE"
+"""Set by the shell function that typer installs, whose words stand in the environment, too."""
 CPU_MEMORY = "DefaultCPUAllocator"
 """In what torch says, as a RuntimeError, where the machine's memory does not suffice."""
 
@@ -59,6 +61,8 @@ def run(arguments: Sequence[str]) -> int:
         if "--debug" in arguments:
             traceback.print_exc()
         return _fail(console, error)
+    finally:
+        console.close()
     if code == INTERRUPTED:  # what typer makes of Ctrl-C
         console.note("interrupted")
     return code if isinstance(code, int) else 0
@@ -69,14 +73,13 @@ def _app(arguments: Sequence[str], console: Console) -> typer.Typer:
     app = typer.Typer(
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        add_completion=False,
         no_args_is_help=True,
         epilog=QUICK_START,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_quantkit)
     verbs = registry.names("cli.commands")
-    chosen = [verb for verb in arguments[:1] if verb in verbs]
+    chosen = [verb for verb in _words(arguments)[:1] if verb in verbs]
     for verb in chosen or verbs:
         command = registry.load("cli.commands", verb, "COMMAND")
         epilog = registry.load("cli.commands", verb, "EXAMPLES")
@@ -89,6 +92,14 @@ def _app(arguments: Sequence[str], console: Console) -> typer.Typer:
         else:
             app.command(verb, epilog=epilog)(_with_console(command, console))
     return app
+
+
+def _words(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments; while a shell completes a line, those that it has so far."""
+    if COMPLETING not in os.environ:
+        return arguments
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    return line.split()[1:]
 
 
 def _version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from quantkit.calibration.tokens import Calibration, load_tokenizer
 from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Report, part_of, silent
 from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.reference_store import (
     Form,
@@ -67,7 +67,7 @@ def compare(
     model = open_model(artifact.folder, trust_remote_code=trust_remote_code)
     text = screen(text_of(artifact, model, choice, trust_remote_code=trust_remote_code))
     subject = describe(artifact, model.checkpoint)
-    told = _staged("evaluate", report)
+    told = part_of("evaluate", report)
     if keep is not None and (reference is None or is_store(reference.folder)):
         raise InputError("there is no reference to be kept", hint="--reference MODEL")
     if reference is None:
@@ -162,10 +162,6 @@ def stored_reference(
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         subject = describe(source, model.checkpoint)
-        found = read_reference(model, text, subject, _staged("reference", report))
+        found = read_reference(model, text, subject, part_of("reference", report))
         write_store(folder, found, model, text, form)
     return read_store(folder, text)
-
-
-def _staged(stage: str, report: Report) -> Report:
-    return lambda p: report(Progress(stage, p.done, p.total, p.detail, p.seconds_left))

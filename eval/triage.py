@@ -5,6 +5,7 @@ model. All variants walk through the blocks together, so that each block is read
 costs only the blocks from the one on in which it leaves the model it came from.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,12 +63,17 @@ def triage(
             _advance(variant, index, pair, calls)
         for model_block in pair:
             drop(model_block)
-        report(Progress("triage", index + 1, count, original.skeleton.block_name(index)))
+        done = index + 1  # the block of every variant ran, and each block adds two
+        share = done * (done + 3 + len(kinds)) / (count * (count + 3 + len(kinds)))
+        name = original.skeleton.block_name(index)
+        report(Progress("triage: blocks", done, count, name, share))
     sides = [side_of(model, whole[q].states, text) for q, model in enumerate((original, artifact))]
+    scored, variants = itertools.count(1), len(blocks) + len(kinds) + 1
 
     def divergence(variant: _Variant) -> Estimate:
         side = replace(sides[variant.base], rows=rows_of(variant.states))
         scores = score_tokens(text, side, sides[0])
+        report(Progress("triage: scores", next(scored), variants))
         return scores.mean(scores.beside["kl"])
 
     def shares(variants: list[_Variant]) -> Iterator[Share]:

@@ -29,7 +29,7 @@ def demo(
     from quantkit import api
 
     swept = api.demo(output, page=page, report=console.report)
-    console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\nreport: {page.resolve()}")
+    console.result(swept.to_dict(), [sweep_table(swept.runs), f"report: {page.resolve()}"])
 
 
 COMMAND = demo

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from quantkit.cli.console import Console, table
+from quantkit.cli.console import Console
+from quantkit.cli.tables import Part, table
 
 EXAMPLES = """\b
 Examples:
@@ -31,8 +32,8 @@ def doctor(
     findings = api.doctor(time=time, report=console.report)
     rows = [(f.check, "ok" if f.ok else "FAULT", f.detail) for f in findings]
     hints = [f"try: {f.hint}" for f in findings if f.hint and not f.ok]
-    text = "\n".join([table(("check", "", "found"), rows), *hints])
-    console.result([asdict(finding) for finding in findings], text)
+    parts: list[Part] = [table(("check", "", "found"), rows), *hints]
+    console.result([asdict(finding) for finding in findings], parts)
     return 0 if all(finding.ok for finding in findings) else FAULTY
 
 

@@ -10,7 +10,7 @@ import typer
 from quantkit.cli.console import Console
 from quantkit.cli.options import TrustRemoteCode
 from quantkit.cli.render.figures import evaluation_lines, triage_lines
-from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
+from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_lines, task_lines
 from quantkit.cli.render.speed import speed_lines
 from quantkit.core.errors import InputError
 from quantkit.core.registry import nearest
@@ -122,9 +122,9 @@ def evaluate(
         *task_lines(found),
         *triage_lines(result.triage),
         *speed_lines(found),
-        gate_text(found["gates"]),
+        *gate_lines(found["gates"]),
     ]
-    console.result(found, "\n".join(lines))
+    console.result(found, lines)
     if output is not None:
         durable.replace_file(output, strict_json.dumps(found))
     return conclude(console, result.gates, result.undecided)

@@ -1,14 +1,17 @@
 """Choose bits so that the weights fit, and prove that it was worth it."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quantkit.cli.console import Console, size, table
+from quantkit.cli.console import Console
 from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, parse_tokens
+from quantkit.cli.render.ending import next_lines
+from quantkit.cli.tables import Part, Table, table
+from quantkit.cli.units import size
 from quantkit.core.errors import InputError
+from quantkit.core.manifest import bits_text
 
 if TYPE_CHECKING:
     from quantkit.results.fit_result import Fit, FitPoint
@@ -74,7 +77,7 @@ def fit(
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
-    console.result(result.to_dict(), fit_text(result))
+    console.result(result.to_dict(), fit_lines(result))
     return 0
 
 
@@ -88,24 +91,25 @@ def _number(word: str, option: str, hint: str) -> int:
     return int(word)
 
 
-def fit_text(result: "QuantizeResult") -> str:
+def fit_lines(result: "QuantizeResult") -> list[Part]:
     """The frontier, what was compared and shipped, and how the shipped build measures."""
     from quantkit.cli.render.figures import evaluation_lines
 
+    bits = bits_text(result.quantized_bits_per_weight, result.bits_per_weight)
     found = result.evaluation.fit if result.evaluation else None
-    lines = [frontier_table(found), "", *_verdict(found)] if found else []
+    lines: list[Part] = [frontier_table(found), "", *_verdict(found)] if found else []
     if result.evaluation:
         lines += ["", *evaluation_lines(result.evaluation.to_dict())]
     lines += [
         "",
         *result.remarks,
-        f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
-        f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
+        f"{result.output}: {size(result.bytes)}, {bits}",
+        *next_lines(result.output, result.engines),
     ]
-    return "\n".join(lines)
+    return lines
 
 
-def frontier_table(found: "Fit") -> str:
+def frontier_table(found: "Fit") -> Table:
     """Bytes against expected and measured KL: mixed, uniform, and what was built."""
     step = max(1, len(found.frontier) // SHOWN)
     rows = [(point, "mixed") for point in found.frontier[::step]]

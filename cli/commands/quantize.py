@@ -1,7 +1,6 @@
 """Quantize a model into a folder that engines load."""
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quantkit.cli.console import Console, duration, size, table
+from quantkit.cli.console import Console
 from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
+from quantkit.cli.render.ending import next_lines
 from quantkit.cli.render.figures import evaluation_lines
-from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_text
+from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_lines
+from quantkit.cli.tables import Part, Table, table
+from quantkit.cli.units import duration, size
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
+from quantkit.core.manifest import bits_text
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
@@ -107,7 +110,7 @@ def quantize(
         planned = api.dry_run(
             model, recipe=wanted, device=device, trust_remote_code=trust_remote_code
         )
-        console.result(plan_document(planned), plan_text(planned))
+        console.result(plan_document(planned), plan_lines(planned))
         return 0
     if output is None:
         raise InputError("no output folder was named", hint="-o OUT")
@@ -122,7 +125,7 @@ def quantize(
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
-    console.result(result.to_dict(), result_text(result))
+    console.result(result.to_dict(), result_lines(result))
     return conclude(console, result.gates, result.undecided)
 
 
@@ -153,7 +156,7 @@ def plan_document(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def plan_text(plan: "Plan") -> str:
+def plan_lines(plan: "Plan") -> list[Part]:
     """The plan as a table of like linears."""
     rows: dict[tuple[str, str, str, str], int] = {}
     for fate in plan.fates:
@@ -165,28 +168,31 @@ def plan_text(plan: "Plan") -> str:
             fate.reason,
         )
         rows[key] = rows.get(key, 0) + 1
-    lines = [table(("linear", "shape", "becomes", "", "count"), [(*k, n) for k, n in rows.items()])]
+    lines: list[Part] = [
+        table(("linear", "shape", "becomes", "", "count"), [(*k, n) for k, n in rows.items()])
+    ]
     recipe = plan.recipe
     lines += [f"method {recipe.method}, format {recipe.format}", *plan.remarks]
-    return "\n".join(lines)
+    return lines
 
 
-def result_text(result: "QuantizeResult") -> str:
+def result_lines(result: "QuantizeResult") -> list[Part]:
     """The closing table, what the run cost, and what to do next."""
     cost = result.cost
-    lines = [module_table(result.modules)]
+    bits = bits_text(result.quantized_bits_per_weight, result.bits_per_weight)
+    lines: list[Part] = [module_table(result.modules)]
     if result.evaluation:
         lines += ["", *evaluation_lines(result.evaluation.to_dict())]
     recipe = result.recipe
     lines += ["", f"method {recipe['method']}, format {recipe['format']}", *result.remarks]
     lines += [
-        f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
+        f"{result.output}: {size(result.bytes)}, {bits}",
         f"{duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
         f"at most {size(cost.peak_rss_bytes)} of memory{_beside_plan(result)}",
-        f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
-        gate_text([gate.model_dump() for gate in result.gates]),
+        *next_lines(result.output, result.engines),
+        *gate_lines([gate.model_dump() for gate in result.gates]),
     ]
-    return "\n".join(lines)
+    return lines
 
 
 def _beside_plan(result: "QuantizeResult") -> str:
@@ -197,7 +203,7 @@ def _beside_plan(result: "QuantizeResult") -> str:
     return f"; made in {size(result.measured['peak_rss_bytes'])} of {size(planned)} planned"
 
 
-def module_table(modules: Sequence[Mapping[str, Any]]) -> str:
+def module_table(modules: Sequence[Mapping[str, Any]]) -> Table:
     """Linears of one kind in a row: scheme, typical and worst loss, fallbacks taken."""
     kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for module in modules:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from quantkit.cli.console import Console, printable, size
+from quantkit.cli.console import Console
+from quantkit.cli.units import size
 
 EXAMPLES = """\b
 Examples:
@@ -35,7 +36,7 @@ def report(
     lines = [written.verdict, ""]
     lines += [f"{label}: {verdict}" for label, verdict in written.verdicts.items()]
     lines += ["", f"{written.output}  {size(written.bytes)}"]
-    console.result(written.to_dict(), printable("\n".join(lines).replace("\u00a0", " ")))
+    console.result(written.to_dict(), [line.replace("\u00a0", " ") for line in lines])
 
 
 COMMAND = report

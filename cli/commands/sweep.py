@@ -82,7 +82,7 @@ def sweep(
         report=console.report,
     )
     next_step = f"next: quantkit report {shlex.quote(str(output))} -o report.html"
-    console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\n{next_step}")
+    console.result(swept.to_dict(), [sweep_table(swept.runs), next_step])
     failed = sum(run.status == "failed" for run in swept.runs)
     if failed:
         console.note(f"{failed} of {len(swept.runs) - 1} runs failed; the table says why")

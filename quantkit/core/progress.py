@@ -1,18 +1,21 @@
 """Progress of long work, told to whoever asked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` steps of `stage`; `seconds_left` once it can be told."""
+    """`done` of `total` steps of `stage`.
+
+    `fraction` is the share of the stage's work that is done, where steps differ much in length.
+    """
 
     stage: str
     done: int
     total: int
     detail: str = ""
-    seconds_left: float | None = None
+    fraction: float | None = None
 
 
 Report = Callable[[Progress], None]
@@ -20,3 +23,8 @@ Report = Callable[[Progress], None]
 
 def silent(_: Progress) -> None:
     """Tell nobody."""
+
+
+def part_of(whole: str, report: Report) -> Report:
+    """`report` for stages that are parts of `whole`: `forward` is `evaluate: forward` to it."""
+    return lambda progress: report(replace(progress, stage=f"{whole}: {progress.stage}"))

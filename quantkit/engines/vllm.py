@@ -101,5 +101,6 @@ ENGINE = Engine(
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
     serves=serves,
+    serve="vllm serve",
     methods=METHODS,
 )

@@ -22,6 +22,7 @@ FLOOR_FACTOR: Final = 3.0
 """A KL under this many noise floors cannot be told from the reference."""
 
 Interval = tuple[float, float]
+Level = Literal["noise", "small", "usual", "large"]
 
 CONFIDENCES = (0.0, 0.25, 0.5, 0.75, 0.95)
 """Where the ranges of `kl.by_confidence` begin: the probability of the reference's first choice."""
@@ -32,6 +33,7 @@ CONTEXTS = (0, 1, 8, 32, 96, 256, 1024, 4096)
 class Subject(Record):
     """A model or an artifact: what was measured.
 
+    `bits_per_weight` is of all that is stored, `quantized_bits_per_weight` of the linears alone.
     `form` says how a stored reference is kept: "hidden" or "topk"; None for a model.
     """
 
@@ -40,6 +42,7 @@ class Subject(Record):
     sha256: str | None = None
     bytes: int | None = None
     bits_per_weight: float | None = None
+    quantized_bits_per_weight: float | None = None
     method: str | None = None
     scheme: str | None = None
     format: str | None = None
@@ -291,6 +294,14 @@ class GateOutcome(Record):
     why: str = ""
 
 
+class KlLevel(Record):
+    """How large the mean KL is, in words, and with a large one what would make it smaller."""
+
+    level: Level
+    meaning: str
+    next: list[str] = Field(default_factory=list)
+
+
 class EvalResult(Record):
     """One artifact measured (`eval.json`).
 
@@ -308,6 +319,7 @@ class EvalResult(Record):
     perplexity: Perplexity
     reference_perplexity: Perplexity | None = None
     kl: Divergence | None = None
+    kl_level: KlLevel | None = None
     top1_agreement: float | None = None
     top1_standard_error: float | None = None
     top1_ci95: Interval | None = None
@@ -337,6 +349,7 @@ class EvalResult(Record):
         return Summary(
             bytes=self.artifact.bytes,
             bits_per_weight=self.artifact.bits_per_weight,
+            quantized_bits_per_weight=self.artifact.quantized_bits_per_weight,
             perplexity=self.perplexity.value,
             perplexity_standard_error=self.perplexity.standard_error,
             kl_mean=kl.mean if kl else None,
@@ -351,6 +364,7 @@ class Summary(Record):
 
     bytes: int | None = None
     bits_per_weight: float | None = None
+    quantized_bits_per_weight: float | None = None
     perplexity: float | None = None
     perplexity_standard_error: float | None = None
     kl_mean: float | None = None

@@ -24,6 +24,7 @@ from quantkit.pipeline.write import planned_tensors
 from quantkit.recipes.schema import document_of
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import SMOKE, engine_verdicts, judge, unscored
+from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.runs.card import model_card
 from quantkit.runs.forecast import forecast, require_memory
@@ -44,9 +45,11 @@ class QuantizeResult:
     output: Path
     bytes: int
     bits_per_weight: float
+    quantized_bits_per_weight: float
     cost: Cost
     planned: Mapping[str, float]
     measured: Mapping[str, float]
+    engines: Mapping[str, str | None]
     recipe: Mapping[str, Any]
     modules: tuple[Mapping[str, Any], ...]
     evaluation: EvalResult | None
@@ -60,9 +63,11 @@ class QuantizeResult:
             "output": str(self.output),
             "bytes": self.bytes,
             "bits_per_weight": self.bits_per_weight,
+            "quantized_bits_per_weight": self.quantized_bits_per_weight,
             **asdict(self.cost),
             "planned": dict(self.planned),
             "measured": dict(self.measured),
+            "engines": dict(self.engines),
             "recipe": dict(self.recipe),
             "modules": [dict(module) for module in self.modules],
             "evaluation": self.evaluation.to_dict() if self.evaluation else None,
@@ -167,9 +172,11 @@ def finish(
         output=writer.output,
         bytes=manifest.bytes,
         bits_per_weight=manifest.bits_per_weight,
+        quantized_bits_per_weight=manifest.quantized_bits_per_weight,
         cost=draft.watch(),
         planned=manifest.planned,
         measured=manifest.measured,
+        engines=manifest.engines,
         recipe=manifest.recipe,
         modules=manifest.modules,
         evaluation=judged if found else None,
@@ -191,6 +198,7 @@ def _judged(
             "name": name,
             "bytes": manifest.bytes,
             "bits_per_weight": manifest.bits_per_weight,
+            "quantized_bits_per_weight": manifest.quantized_bits_per_weight,
             "method": recipe.method,
             "scheme": ", ".join(sorted({str(module["scheme"]) for module in manifest.modules})),
             "format": manifest.format,
@@ -206,7 +214,8 @@ def _judged(
             "undecided": recipe.undecided if decides else "warn",
         }
     )
-    return whole.model_copy(update={"gates": list(judge(recipe.gates, whole, baseline))})
+    outcomes = list(judge(recipe.gates, whole, baseline))
+    return whole.model_copy(update={"gates": outcomes, "kl_level": kl_level(whole)})
 
 
 def _publish(

@@ -12,7 +12,7 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Report, part_of, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.contamination import screen_by_tokens
@@ -64,7 +64,9 @@ def begin(
     path = inputs.folder / RUNS / ORIGINAL / EVAL_FILE
     if not _is_of(path, text, reference):
         path.parent.mkdir(exist_ok=True)
-        found = evaluate_models(model, text, artifact=reference.subject, report=report)
+        found = evaluate_models(
+            model, text, artifact=reference.subject, report=part_of(ORIGINAL, report)
+        )
         write_json(path, found.to_dict())
     sealed = []
     for job in jobs:
@@ -113,10 +115,7 @@ def run_job(inputs: SweepInputs, job: Job, artifact: Path, report: Report = sile
         shutil.rmtree(artifact)
     calibration = _calibration(inputs, prepared.model, prepared.plan.recipe.calibration)
     order = Order(inputs.source, prepared, calibration, artifact, DEFAULT_SHARD_SIZE, trust)
-
-    def told(progress: Progress) -> None:
-        report(replace(progress, stage=f"{job.label}: {progress.stage}"))
-
+    told = part_of(job.label, report)
     result = produce(order, lambda written: _score(inputs, written, told), report=told)
     if result.evaluation is None:
         raise QuantkitError(result.remarks[-1])

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from quantkit.cli.render.figures import evaluation_lines
+from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import (
     Divergence,
     EvalResult,
@@ -110,10 +111,13 @@ def test_without_a_reference_there_is_only_perplexity() -> None:
     assert evaluation_lines(found) == ["PPL 2", "on 3 tokens", "a note"]
 
 
-def test_a_kl_in_the_noise_is_said_to_be_none() -> None:
-    kl = Divergence(mean=2e-5, floor_mean=1e-5)
-    lines = evaluation_lines(RESULT.model_copy(update={"kl": kl}).to_dict())
-    assert "not distinguishable from the reference: under three times its own noise" in lines
+def test_how_large_a_kl_is_stands_below_it_with_what_to_try() -> None:
+    kl = Divergence(mean=0.2, floor_mean=1e-5)
+    artifact = Subject(name="a", bytes=2_000_000)
+    large = RESULT.model_copy(update={"kl": kl, "artifact": artifact})
+    lines = evaluation_lines(large.model_copy(update={"kl_level": kl_level(large)}).to_dict())
+    assert "KL 0.2 is large: 4 bits usually stay under 0.1" in lines
+    assert any(line.startswith("try: quantkit fit MODEL -o OUT --size ") for line in lines)
 
 
 def test_figures_that_are_no_measurement_are_called_so() -> None:
