@@ -59,13 +59,22 @@ FLAG_PATHS: dict[str, Path] = {
 
 
 def list_recipes() -> tuple[RecipeInfo, ...]:
-    """The shipped recipes, by name."""
+    """The shipped recipes, by name.
+
+    Example:
+        >>> "gptq" in [info.name for info in quantkit.list_recipes()]
+        True
+    """
     paths = sorted(SHIPPED.glob("*.yaml"), key=lambda path: path.stem)
     return tuple(RecipeInfo(p.stem, _read(p).data.get("description", ""), p) for p in paths)
 
 
 def load_recipe(name_or_path: str) -> Recipe:
     """A shipped recipe by its name, one of yours by its file, or that of an artifact by its folder.
+
+    Example:
+        >>> quantkit.load_recipe("nf4").format
+        'bitsandbytes'
 
     A file ends in `.yaml`, or is a path with a slash; an artifact's recipe is in its quantkit.json.
 
@@ -79,6 +88,11 @@ def build_recipe(
     recipe: str | None = None, *, settings: Sequence[str] = (), **flags: Unpack[Flags]
 ) -> Recipe:
     """The recipe that flags and `key=value` settings make of a base; later ones win.
+
+    Example:
+        >>> recipe = quantkit.build_recipe("gptq", bits=3, settings=["options.damp=0.05"])
+        >>> recipe.scheme.bits, recipe.options["damp"]
+        (3, 0.05)
 
     The base is `recipe` (a name or a file), or else the shipped recipe called as the method, or
     else `gptq`. Format `gptq` gives way to `gptq-v2` where the grid is asymmetric, unless it was

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from quantkit.core.notebook import html_table, with_error
 from quantkit.results.fit_result import Fit
 from quantkit.results.record import Record
 
@@ -358,6 +359,24 @@ class EvalResult(Record):
             gates_missed=sum(gate.status == "failed" for gate in self.gates),
         )
 
+    def figures(self) -> list[tuple[str, object]]:
+        """Names and values of the figures that come first."""
+        kl, perplexity = self.kl, self.perplexity
+        agreement = with_error(self.top1_agreement, self.top1_standard_error)
+        return [
+            ("KL, nats a token", with_error(kl.mean, kl.standard_error) if kl else None),
+            ("how large that is", self.kl_level.meaning if self.kl_level else None),
+            ("same likeliest token", agreement),
+            ("perplexity", with_error(perplexity.value, perplexity.standard_error)),
+            ("bytes", self.artifact.bytes),
+            ("bits a weight, quantized linears", self.artifact.quantized_bits_per_weight),
+            ("bits a weight, whole model", self.artifact.bits_per_weight),
+            ("tokens", self.tokens),
+        ]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.artifact.name, ("figure", "value"), self.figures())
+
 
 class Summary(Record):
     """The figures of a result that go into a table of many."""
@@ -403,3 +422,14 @@ class SweepResult(Record):
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return self.model_dump(mode="json", by_alias=True)
+
+    def _repr_html_(self) -> str:
+        head = ("run", "bytes", "bits", "KL", "same top-1", "perplexity", "state")
+        rows = []
+        for run in self.runs:
+            found = run.summary
+            kl = with_error(found.kl_mean, found.kl_standard_error)
+            perplexity = with_error(found.perplexity, found.perplexity_standard_error)
+            figures = (found.bytes, found.quantized_bits_per_weight, kl, found.top1_agreement)
+            rows.append((run.label, *figures, perplexity, run.why or run.status))
+        return html_table(self.model.name, head, rows)

@@ -11,6 +11,7 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.gate import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
+from quantkit.core.notebook import html_table
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.report.load import study_of_manifest
 from quantkit.eval.report.page import render
@@ -74,6 +75,18 @@ class QuantizeResult:
             "gates": [gate.model_dump() for gate in self.gates],
             "remarks": list(self.remarks),
         }
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, object]] = [
+            ("method, format", f"{self.recipe['method']}, {self.recipe['format']}"),
+            ("bytes", self.bytes),
+            ("bits a weight, quantized linears", self.quantized_bits_per_weight),
+            ("bits a weight, whole model", self.bits_per_weight),
+            ("seconds", self.cost.seconds),
+        ]
+        if self.evaluation:
+            rows += [row for row in self.evaluation.figures() if row[0] not in dict(rows)]
+        return html_table(str(self.output), ("figure", "value"), rows)
 
 
 @dataclass(frozen=True)
