@@ -34,8 +34,8 @@ COMPLETING = "_QUANTKIT_COMPLETE"
 CPU_MEMORY = "DefaultCPUAllocator"
 """In what torch says, as a RuntimeError, where the machine's memory does not suffice."""
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors and the result only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 COMMON = (("json", Json), ("quiet", Quiet), ("debug", Debug))
 
@@ -113,7 +113,7 @@ def _quantkit(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Quantize a language model, prove what it cost, ship the folder that engines load."""
+    """Quantize language models, measure the loss, write folders that engines load."""
 
 
 def _with_console(function: Callable[..., Any], console: Console) -> Callable[..., Any]:
@@ -157,14 +157,17 @@ def _fail(console: Console, error: Exception) -> int:
         hint = "fewer --samples, or --device cpu"
         code, told = 5, ("not enough memory", str(error) or None, hint)
     elif isinstance(error, ConnectionError):
-        hint = "again later, or a local folder as MODEL"
+        hint = "retry later, or pass a local folder as MODEL"
         code, told = 7, ("the network failed", str(error) or None, hint)
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         code, told = 5, (f"{error.strerror or error}{where}", None, ResourceError.remedy)
     else:
         why = f"this is a bug in quantkit; the traceback is in {_log(error)}"
-        code, told = 1, (f"internal error: {kind}: {error}", why, "a report with that file")
+        code, told = (
+            1,
+            (f"internal error: {kind}: {error}", why, "report the bug and attach that file"),
+        )
     _tell(console, code, kind, told)
     return code
 

@@ -10,6 +10,7 @@ from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Report, part_of, silent
 from quantkit.eval.contamination import screen_by_tokens
+from quantkit.eval.effort import Effort, announce, triage_effort
 from quantkit.eval.reference_store import (
     Form,
     Reference,
@@ -26,7 +27,7 @@ from quantkit.eval.session import (
 )
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice, read_text, vocabulary_hash
-from quantkit.eval.triage import triage
+from quantkit.eval.triage import quantized_kinds, triage
 from quantkit.eval.walking import depth
 from quantkit.model.open import OpenModel, context_length, open_model
 from quantkit.results.schema import EvalResult, Triage
@@ -70,6 +71,8 @@ def compare(
     told = part_of("evaluate", report)
     if keep is not None and (reference is None or is_store(reference.folder)):
         raise InputError("there is no reference to be kept", hint="--reference MODEL")
+    walks = 1 if reference is None or is_store(reference.folder) else 2
+    announce("evaluate", Effort(walks, 1 if reference is None else 2), model, text, report)
     if reference is None:
         return evaluate_models(model, text, artifact=subject, report=told)
     if is_store(reference.folder):
@@ -133,6 +136,8 @@ def triaged(
         )
     few = replace(choice, windows=min(choice.windows or TRIAGE_WINDOWS, TRIAGE_WINDOWS))
     text = text_of(artifact, model, few, trust_remote_code=trust_remote_code)
+    effort = triage_effort(depth(model), len(quantized_kinds(model)))
+    announce("triage", effort, model, text, report)
     return triage(model, original, text, report)
 
 

@@ -51,7 +51,11 @@ def triage(
     """
     states, calls = original.enter(text.inputs)
     whole = [_Variant(states, 0), _Variant(artifact.enter(text.inputs)[0], 1)]
-    kinds = [_Variant(whole[q].states, q, kind=kind) for kind in _kinds(artifact) for q in (0, 1)]
+    kinds = [
+        _Variant(whole[q].states, q, kind=kind)
+        for kind in quantized_kinds(artifact)
+        for q in (0, 1)
+    ]
     blocks: list[_Variant] = []
     count = len(original.skeleton.blocks)
     for index in range(count):
@@ -133,7 +137,7 @@ def _has(block: nn.Module, name: str) -> bool:
     return any(known == name for known, _ in block.named_modules())
 
 
-def _kinds(artifact: OpenModel) -> list[str]:
+def quantized_kinds(artifact: OpenModel) -> list[str]:
     """Paths within a block of the linears that are quantized in any block, in their order."""
     found: dict[str, None] = {}
     for index, block in enumerate(artifact.skeleton.blocks):

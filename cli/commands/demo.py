@@ -18,13 +18,15 @@ Examples:
 def demo(
     console: Console,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the sweep's artifacts here.")
+        Path | None, typer.Option("--output", "-o", help="Folder in which to keep the artifacts.")
     ] = None,
-    page: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("quantkit-demo.html"),
+    page: Annotated[Path, typer.Option(help="File for the report page.")] = Path(
+        "quantkit-demo.html"
+    ),
 ) -> None:
     """Try every method on the embedded model.
 
-    Needs neither network nor GPU; ends in a table and a report page that compare the results.
+    Runs without network and GPU, prints a table and writes a report page.
     """
     from quantkit import api
 

@@ -18,12 +18,15 @@ FAULTY = 5
 def doctor(
     console: Console,
     time: Annotated[
-        bool, typer.Option("--time", help="Time this machine, for plan: half a minute.")
+        bool,
+        typer.Option(
+            "--time", help="Measure the speed of this machine for plan; takes half a minute."
+        ),
     ] = False,
 ) -> int:
     """Check this machine and this installation.
 
-    Exit code 5 where something has to be mended.
+    The exit code is 5 if a check fails.
     """
     from dataclasses import asdict
 

@@ -28,32 +28,36 @@ SHOWN = 12
 
 def fit(
     console: Console,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make; must not exist.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder or hub id org/name[@revision].")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="New folder for the artifact.")],
     weights: Annotated[
         str | None,
-        typer.Option("--size", metavar="SIZE", help="What all weight files may take: 5.5GB."),
+        typer.Option("--size", metavar="SIZE", help="Maximum size of all weight files: 5.5GB."),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="Or what has to hold them beside the cache, as in plan.")
+        str | None,
+        typer.Option(help="GPU that holds weights and KV cache, in place of --size; as in plan."),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="Tokens of a sequence, as in plan.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences served at once.")] = 1,
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
+    context: Annotated[str | None, typer.Option(help="Tokens in a sequence, as in plan.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Concurrent sequences.")] = 1,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, one GPU each.")] = 1,
     engine: Annotated[
-        str, typer.Option(help="vllm, sglang, transformers or gptqmodel: what has to load it.")
+        str,
+        typer.Option(help="Engine that loads the result: vllm, sglang, transformers or gptqmodel."),
     ] = "vllm",
-    bits: Annotated[str, typer.Option(metavar="N,...", help="Widths to choose from.")] = "4,8",
+    bits: Annotated[str, typer.Option(metavar="N,...", help="Candidate bit widths.")] = "4,8",
     group_size: Annotated[
         str,
-        typer.Option(metavar="N|channel,...", help="Inputs that share a scale, to choose from."),
+        typer.Option(metavar="N|channel,...", help="Candidate group sizes."),
     ] = "32,64,128,channel",
     calibration: Calibration = None,
     samples: Samples = None,
     device: Device = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
-    """Choose bits part by part so that the weights fit a budget."""
+    """Choose bits per module so that the weights fit a budget."""
     from quantkit import api
     from quantkit.recipes.loader import build_recipe
 
@@ -87,7 +91,7 @@ def _listed(text: str) -> list[str]:
 
 def _number(word: str, option: str, hint: str) -> int:
     if not word.isdecimal() or int(word) < 1:
-        raise InputError(f"{option} {word}: expected numbers with commas between", hint=hint)
+        raise InputError(f"{option} {word}: expected comma-separated numbers", hint=hint)
     return int(word)
 
 

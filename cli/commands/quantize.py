@@ -33,9 +33,11 @@ Examples:
 
 def quantize(
     console: Console,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder or hub id org/name[@revision].")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to make; must not exist.")
+        Path | None, typer.Option("--output", "-o", help="New folder for the artifact.")
     ] = None,
     recipe: Annotated[
         str | None,
@@ -49,13 +51,13 @@ def quantize(
         str | None,
         typer.Option(
             metavar="N|channel",
-            help="Inputs that share a scale; fewer cost more bytes and less error. "
+            help="Inputs that share a scale; smaller groups take more bytes and reduce the error. "
             "Default: the largest of 128, 64, 32 that divides.",
         ),
     ] = None,
     symmetric: Annotated[
         bool | None,
-        typer.Option("--symmetric/--asymmetric", help="Without or with a zero point."),
+        typer.Option("--symmetric/--asymmetric", help="Quantize without or with a zero point."),
     ] = None,
     format_: Annotated[
         str | None,
@@ -67,25 +69,25 @@ def quantize(
         int | None, typer.Option(help="Tokens in a window. Default: 2048.")
     ] = None,
     device: Device = "auto",
-    max_shard_size: Annotated[str, typer.Option(help="Largest weight file.")] = "5GB",
+    max_shard_size: Annotated[str, typer.Option(help="Maximum size of a weight file.")] = "5GB",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of a recipe. Repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set any recipe key. Repeatable."),
     ] = None,
     evaluate: Annotated[
-        bool, typer.Option("--eval/--no-eval", help="Measure the result against the original.")
+        bool, typer.Option("--eval/--no-eval", help="Compare the result with the original.")
     ] = True,
     gate: GateOption = None,
     baseline: BaselineOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Show what would be done, and stop.")
+        bool, typer.Option("--dry-run", "-n", help="Show what would be done and exit.")
     ] = False,
     print_recipe: Annotated[
-        bool, typer.Option("--print-recipe", help="Print the recipe as YAML, and stop.")
+        bool, typer.Option("--print-recipe", help="Print the recipe as YAML and exit.")
     ] = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
-    """Quantize a model and measure what it cost."""
+    """Quantize a model and measure the quality loss."""
     from quantkit.recipes.loader import build_recipe
 
     wanted = build_recipe(
@@ -113,7 +115,7 @@ def quantize(
         console.result(plan_document(planned), plan_lines(planned))
         return 0
     if output is None:
-        raise InputError("no output folder was named", hint="-o OUT")
+        raise InputError("--output is required", hint="-o OUT")
     result = api.quantize(
         model,
         output,

@@ -19,16 +19,18 @@ def report(
     console: Console,
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...", help="Sweeps, or folders with eval.json, or artifacts."),
+        typer.Argument(
+            metavar="DIR...", help="Sweep folders, artifacts, or folders with an eval.json."
+        ),
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="A file .html, .md, .csv or .json."),
+        typer.Option("--output", "-o", help="File to write: .html, .md, .csv or .json."),
     ] = Path("report.html"),
 ) -> None:
     """Compare results: quality against memory.
 
-    The page is one file that loads nothing from anywhere.
+    The page is one self-contained file.
     """
     from quantkit import api
 

@@ -25,7 +25,7 @@ def evaluation_lines(found: Mapping[str, Any]) -> list[str]:
     if level:
         lines += [level["meaning"], *(f"try: {step}" for step in level["next"])]
     if found.get("status", "valid") != "valid":
-        lines.append("these figures are no measurement:")
+        lines.append("these figures are not valid:")
     return [*lines, *found.get("notes", ())]
 
 
@@ -62,7 +62,7 @@ def _limits(shows: Mapping[str, float]) -> str:
         for name, key in (("KL", "kl_relative"), ("PPL", "log_ratio"))
         if shows.get(key)
     ]
-    return f"; can show: {', '.join(limits)}" if limits else ""
+    return f"; smallest detectable change: {', '.join(limits)}" if limits else ""
 
 
 def _short(value: float) -> str:
@@ -122,5 +122,9 @@ def triage_lines(found: "Triage | None") -> list[Part]:
         )
         for share in parts
     ]
-    head = ("part", "KL, it alone quantized", "KL, it alone restored")
-    return ["", table(head, rows), f"all quantized {found.whole:.4g}, on {found.windows} windows"]
+    head = ("part", "KL, only this quantized", "KL, only this restored")
+    return [
+        "",
+        table(head, rows),
+        f"KL with all quantized: {found.whole:.4g}, on {found.windows} windows",
+    ]

@@ -18,14 +18,14 @@ GateOption = Annotated[
     typer.Option(
         "--gate",
         metavar="EXPR",
-        help="A limit, e.g. 'kl.mean<0.05'; exit 3 where it is missed. Repeatable.",
+        help="A limit, e.g. 'kl.mean<0.05'; exit code 3 if missed. Repeatable.",
     ),
 ]
 BaselineOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="eval.json of an earlier run; exit 3 where quality, size, memory or speed got worse.",
+        help="eval.json of an earlier run; exit code 3 if quality, size, memory or speed is worse.",
     ),
 ]
 

@@ -190,7 +190,7 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ("", "no output folder"),
+        ("", "--output is required"),
         ("-o out --bits 5", "expected 2, 3, 4 or 8, not 5"),
         ("-o out --method gptw", "try: --method gptq"),
         ("-o out --recipe gptw", "try: --recipe gptq"),
