@@ -217,7 +217,8 @@ def module_table(modules: Sequence[Mapping[str, Any]]) -> Table:
         noted = sum(bool(m.get("notes")) for m in members)
         rows.append((kind, scheme, len(members), middle, worst, noted or ""))
     head = ("linear", "scheme", "count", "median loss", "worst loss", "with notes")
-    return table(head, rows)
+    columns = len(head) if any(row[-1] for row in rows) else len(head) - 1
+    return table(head[:columns], [row[:columns] for row in rows])
 
 
 def _family(name: str) -> str:

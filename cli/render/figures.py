@@ -8,7 +8,8 @@ from quantkit.cli.tables import Part, Table, table
 from quantkit.cli.units import duration, size, with_error
 
 if TYPE_CHECKING:
-    from quantkit.results.schema import Summary, SweepRun, Triage
+    from quantkit.results.schema import SweepRun, Triage
+    from quantkit.results.summary import Summary
 
 WORST = 8  # blocks shown of a triage; --json has all
 

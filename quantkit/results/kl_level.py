@@ -3,7 +3,8 @@
 import math
 import re
 
-from quantkit.results.schema import FLOOR_FACTOR, EvalResult, KlLevel, Level
+from quantkit.results.level import KlLevel, Level
+from quantkit.results.schema import FLOOR_FACTOR, EvalResult
 
 LEVELS: tuple[tuple[float, Level, str], ...] = (
     (0.02, "small", "KL {kl} is small: under {limit} few uses tell the two apart"),

@@ -8,9 +8,11 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from quantkit.core.notebook import html_table, with_error
+from quantkit.core.notebook import html_table
 from quantkit.results.fit_result import Fit
+from quantkit.results.level import KlLevel
 from quantkit.results.record import Record
+from quantkit.results.summary import Summary
 
 EVAL_SCHEMA: Final = "quantkit.eval/1"
 SWEEP_SCHEMA: Final = "quantkit.sweep/1"
@@ -23,7 +25,6 @@ FLOOR_FACTOR: Final = 3.0
 """A KL under this many noise floors cannot be told from the reference."""
 
 Interval = tuple[float, float]
-Level = Literal["noise", "small", "usual", "large"]
 
 CONFIDENCES = (0.0, 0.25, 0.5, 0.75, 0.95)
 """Where the ranges of `kl.by_confidence` begin: the probability of the reference's first choice."""
@@ -295,14 +296,6 @@ class GateOutcome(Record):
     why: str = ""
 
 
-class KlLevel(Record):
-    """How large the mean KL is, in words, and with a large one what would make it smaller."""
-
-    level: Level
-    meaning: str
-    next: list[str] = Field(default_factory=list)
-
-
 class EvalResult(Record):
     """One artifact measured (`eval.json`).
 
@@ -344,7 +337,7 @@ class EvalResult(Record):
         """For JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
-    def summary(self) -> "Summary":
+    def summary(self) -> Summary:
         """What a table of many results shows of this one."""
         kl = self.kl
         return Summary(
@@ -359,37 +352,9 @@ class EvalResult(Record):
             gates_missed=sum(gate.status == "failed" for gate in self.gates),
         )
 
-    def figures(self) -> list[tuple[str, object]]:
-        """Names and values of the figures that come first."""
-        kl, perplexity = self.kl, self.perplexity
-        agreement = with_error(self.top1_agreement, self.top1_standard_error)
-        return [
-            ("KL, nats a token", with_error(kl.mean, kl.standard_error) if kl else None),
-            ("how large that is", self.kl_level.meaning if self.kl_level else None),
-            ("same likeliest token", agreement),
-            ("perplexity", with_error(perplexity.value, perplexity.standard_error)),
-            ("bytes", self.artifact.bytes),
-            ("bits a weight, quantized linears", self.artifact.quantized_bits_per_weight),
-            ("bits a weight, whole model", self.artifact.bits_per_weight),
-            ("tokens", self.tokens),
-        ]
-
     def _repr_html_(self) -> str:
-        return html_table(self.artifact.name, ("figure", "value"), self.figures())
-
-
-class Summary(Record):
-    """The figures of a result that go into a table of many."""
-
-    bytes: int | None = None
-    bits_per_weight: float | None = None
-    quantized_bits_per_weight: float | None = None
-    perplexity: float | None = None
-    perplexity_standard_error: float | None = None
-    kl_mean: float | None = None
-    kl_standard_error: float | None = None
-    top1_agreement: float | None = None
-    gates_missed: int = 0
+        rows = {"": self.kl_level.meaning if self.kl_level else "", **self.summary().figures()}
+        return html_table(self.artifact.name, ("figure", "value"), rows.items())
 
 
 class SweepRun(Record):
@@ -424,12 +389,6 @@ class SweepResult(Record):
         return self.model_dump(mode="json", by_alias=True)
 
     def _repr_html_(self) -> str:
-        head = ("run", "bytes", "bits", "KL", "same top-1", "perplexity", "state")
-        rows = []
-        for run in self.runs:
-            found = run.summary
-            kl = with_error(found.kl_mean, found.kl_standard_error)
-            perplexity = with_error(found.perplexity, found.perplexity_standard_error)
-            figures = (found.bytes, found.quantized_bits_per_weight, kl, found.top1_agreement)
-            rows.append((run.label, *figures, perplexity, run.why or run.status))
+        head = ("run", *Summary().figures(), "state")
+        rows = [(r.label, *r.summary.figures().values(), r.why or r.status) for r in self.runs]
         return html_table(self.model.name, head, rows)

@@ -77,16 +77,15 @@ class QuantizeResult:
         }
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[str, object]] = [
-            ("method, format", f"{self.recipe['method']}, {self.recipe['format']}"),
-            ("bytes", self.bytes),
-            ("bits a weight, quantized linears", self.quantized_bits_per_weight),
-            ("bits a weight, whole model", self.bits_per_weight),
-            ("seconds", self.cost.seconds),
-        ]
-        if self.evaluation:
-            rows += [row for row in self.evaluation.figures() if row[0] not in dict(rows)]
-        return html_table(str(self.output), ("figure", "value"), rows)
+        made = {
+            "method, format": f"{self.recipe['method']}, {self.recipe['format']}",
+            "bytes": self.bytes,
+            "bits, quantized linears": self.quantized_bits_per_weight,
+            "bits, whole model": self.bits_per_weight,
+            "seconds": self.cost.seconds,
+        }
+        figures = self.evaluation.summary().figures() if self.evaluation else {}
+        return html_table(str(self.output), ("figure", "value"), {**figures, **made}.items())
 
 
 @dataclass(frozen=True)

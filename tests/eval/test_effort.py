@@ -40,7 +40,7 @@ def test_only_what_takes_a_while_is_said(
     model: OpenModel, text: EvaluationText, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Progress] = []
-    monkeypatch.setattr(effort, "product_seconds", lambda _: 1e-9)
+    monkeypatch.setattr(effort, "product_seconds", lambda _: 1e-12)
     announce("evaluate", Effort(1, 1), model, text, seen.append)
     assert seen == []
     announce("evaluate", Effort(1000, 1), model, text, seen.append)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from quantkit.results.schema import Subject, Summary, SweepResult, SweepRun
+from quantkit.results.schema import Subject, SweepResult, SweepRun
+from quantkit.results.summary import Summary
 
 Call = Callable[..., tuple[int, str, str]]
 SWEPT = SweepResult(

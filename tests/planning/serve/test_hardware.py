@@ -9,7 +9,9 @@ import pytest
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.serve.hardware import RATES, find_gpu, known_gpus
 
-TABLE = tomllib.loads((resources.files("quantkit.planning.serve") / "hardware.toml").read_text("utf-8"))
+TABLE = tomllib.loads(
+    (resources.files("quantkit.planning.serve") / "hardware.toml").read_text("utf-8")
+)
 
 
 @pytest.mark.parametrize(
