@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from quantkit.cli.units import duration
@@ -59,7 +58,7 @@ class Stage:
         """
         timings = sorted(self.seconds)
         middle = timings[len(timings) // 4 : len(timings) - len(timings) // 4]
-        return fmean(middle) if middle else None
+        return sum(middle) / len(middle) if middle else None
 
     def seconds_left(self, now: float) -> float | None:
         """What is left of the stage; None before its second tick and at its end."""

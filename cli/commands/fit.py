@@ -11,7 +11,6 @@ from quantkit.cli.render.ending import next_lines
 from quantkit.cli.tables import Part, Table, table
 from quantkit.cli.units import size
 from quantkit.core.errors import InputError
-from quantkit.core.manifest import bits_text
 
 if TYPE_CHECKING:
     from quantkit.results.fit_result import Fit, FitPoint
@@ -98,6 +97,7 @@ def _number(word: str, option: str, hint: str) -> int:
 def fit_lines(result: "QuantizeResult") -> list[Part]:
     """The frontier, what was compared and shipped, and how the shipped build measures."""
     from quantkit.cli.render.figures import evaluation_lines
+    from quantkit.core.manifest import bits_text
 
     bits = bits_text(result.quantized_bits_per_weight, result.bits_per_weight)
     found = result.evaluation.fit if result.evaluation else None

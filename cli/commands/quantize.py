@@ -17,7 +17,6 @@ from quantkit.cli.tables import Part, Table, table
 from quantkit.cli.units import duration, size
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
-from quantkit.core.manifest import bits_text
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
@@ -180,6 +179,8 @@ def plan_lines(plan: "Plan") -> list[Part]:
 
 def result_lines(result: "QuantizeResult") -> list[Part]:
     """The closing table, what the run cost, and what to do next."""
+    from quantkit.core.manifest import bits_text
+
     cost = result.cost
     bits = bits_text(result.quantized_bits_per_weight, result.bits_per_weight)
     lines: list[Part] = [module_table(result.modules)]

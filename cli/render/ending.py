@@ -3,9 +3,12 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quantkit.core import registry
-from quantkit.core.engine import Engine
+
+if TYPE_CHECKING:
+    from quantkit.core.engine import Engine
 
 PREFERRED = "vllm"
 """The engine of `plan` and `fit` unless another is named."""

@@ -63,7 +63,7 @@ def _limits(shows: Mapping[str, float]) -> str:
         for name, key in (("KL", "kl_relative"), ("PPL", "log_ratio"))
         if shows.get(key)
     ]
-    return f"; smallest detectable change: {', '.join(limits)}" if limits else ""
+    return f"; detectable: {', '.join(limits)}" if limits else ""
 
 
 def _short(value: float) -> str:
