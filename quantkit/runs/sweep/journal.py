@@ -240,7 +240,8 @@ def run_sweep(
     waiting = [by_key[run.key] for run in start.runs if run.status == "pending"]
     _write(folder, sweep)
     total = len(waiting)
-    report(Progress("sweep", 0, total))
+    if waiting:
+        report(Progress("sweep", 0, total))
     for count, run in enumerate(runner([Task(folder, job, execute) for job in waiting]), 1):
         runs = [run if run.key == known.key else known for known in sweep.runs]
         sweep = sweep.model_copy(update={"runs": runs})
