@@ -76,7 +76,7 @@ def sweep_table(runs: Sequence["SweepRun"]) -> Table:
     head = (
         "recipe",
         "size",
-        "bits/weight (all)",
+        "bits (all)",
         "KL, nats",
         "same top-1",
         "perplexity",

@@ -57,7 +57,7 @@ def test_runs_become_one_table_or_one_document(
     assert seen["output"] == Path("kept")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
-        "recipe size bits/weight (all) KL, nats same top-1 perplexity time",
+        "recipe size bits (all) KL, nats same top-1 perplexity time",
         "original 11 MB - - - 5.00 +- 0.11 -",
         "gptq W4 3.21 MB 4.53 (6.42) 0.0120 +- 0.0010 95.1 % 5.10 +- 0.12 3.2 s",
         "nf4 - - - - - - no",
