@@ -29,11 +29,13 @@ Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 gate missed, 4 refused,
 5 memory, disk or I/O, 6 integrity, 7 hub or network, 130 Ctrl-C.
 """
 INTERRUPTED = 130
+COMPLETING = "_QUANTKIT_COMPLETE"
+"""Set by the shell function that typer installs, whose words stand in the environment, too."""
 CPU_MEMORY = "DefaultCPUAllocator"
 """In what torch says, as a RuntimeError, where the machine's memory does not suffice."""
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors and the result only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 COMMON = (("json", Json), ("quiet", Quiet), ("debug", Debug))
 
@@ -59,6 +61,8 @@ def run(arguments: Sequence[str]) -> int:
         if "--debug" in arguments:
             traceback.print_exc()
         return _fail(console, error)
+    finally:
+        console.close()
     if code == INTERRUPTED:  # what typer makes of Ctrl-C
         console.note("interrupted")
     return code if isinstance(code, int) else 0
@@ -69,14 +73,13 @@ def _app(arguments: Sequence[str], console: Console) -> typer.Typer:
     app = typer.Typer(
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        add_completion=False,
         no_args_is_help=True,
         epilog=QUICK_START,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_quantkit)
     verbs = registry.names("cli.commands")
-    chosen = [verb for verb in arguments[:1] if verb in verbs]
+    chosen = [verb for verb in _words(arguments)[:1] if verb in verbs]
     for verb in chosen or verbs:
         command = registry.load("cli.commands", verb, "COMMAND")
         epilog = registry.load("cli.commands", verb, "EXAMPLES")
@@ -91,6 +94,14 @@ def _app(arguments: Sequence[str], console: Console) -> typer.Typer:
     return app
 
 
+def _words(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments; while a shell completes a line, those that it has so far."""
+    if COMPLETING not in os.environ:
+        return arguments
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    return line.split()[1:]
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"quantkit {__version__}")
@@ -102,7 +113,7 @@ def _quantkit(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Quantize a language model, prove what it cost, ship the folder that engines load."""
+    """Quantize language models, measure the loss, write folders that engines load."""
 
 
 def _with_console(function: Callable[..., Any], console: Console) -> Callable[..., Any]:
@@ -146,14 +157,17 @@ def _fail(console: Console, error: Exception) -> int:
         hint = "fewer --samples, or --device cpu"
         code, told = 5, ("not enough memory", str(error) or None, hint)
     elif isinstance(error, ConnectionError):
-        hint = "again later, or a local folder as MODEL"
+        hint = "retry later, or pass a local folder as MODEL"
         code, told = 7, ("the network failed", str(error) or None, hint)
     elif isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         code, told = 5, (f"{error.strerror or error}{where}", None, ResourceError.remedy)
     else:
         why = f"this is a bug in quantkit; the traceback is in {_log(error)}"
-        code, told = 1, (f"internal error: {kind}: {error}", why, "a report with that file")
+        code, told = (
+            1,
+            (f"internal error: {kind}: {error}", why, "report the bug and attach that file"),
+        )
     _tell(console, code, kind, told)
     return code
 

@@ -16,14 +16,15 @@ def entries(folder: str) -> str:
 
 
 Calibration = Annotated[
-    str | None, typer.Option(help="File, folder or hub data set. Default: quantkit's own.")
+    str | None,
+    typer.Option(help="Calibration text: file, folder or hub data set. Default: built-in."),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")]
+Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:N or auto.")]
 Samples = Annotated[
-    int | None, typer.Option(help="Windows of calibration text, if it fills them. Default: 128.")
+    int | None, typer.Option(help="Number of calibration windows. Default: 128, or all.")
 ]
 TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Let code of the model folder run.")
+    bool, typer.Option("--trust-remote-code", help="Allow code from the model folder to run.")
 ]
 
 
@@ -36,5 +37,5 @@ def parse_tokens(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,9})([kKmM]?)", text.strip())
     count = int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()] if match else 0
     if count < 1:
-        raise InputError(f"`{text}` is no number of tokens", hint="--context 32k")
+        raise InputError(f"`{text}` is not a number of tokens", hint="--context 32k")
     return count

@@ -7,8 +7,9 @@ from pathlib import Path
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Report, part_of, silent
 from quantkit.eval.contamination import screen_by_tokens
+from quantkit.eval.effort import Effort, announce, triage_effort
 from quantkit.eval.reference_store import Form, read_store, store_key, write_store
 from quantkit.eval.scoring import Reference
 from quantkit.eval.session import (
@@ -19,7 +20,7 @@ from quantkit.eval.session import (
 )
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice
-from quantkit.eval.triage import triage
+from quantkit.eval.triage import quantized_kinds, triage
 from quantkit.eval.walking import depth
 from quantkit.eval.windows import read_text, vocabulary_hash
 from quantkit.model.opened import context_length
@@ -61,9 +62,10 @@ def compare(
     model = artifact.model.on("cpu")
     text = screen(text_of(artifact, choice))
     subject = describe(artifact.source, model.checkpoint)
-    report = _staged("evaluate", report)
     if keep is not None and not isinstance(reference, ModelFolder):
         raise InputError("there is no reference to be kept", hint="--reference MODEL")
+    walks = 1 if reference is None or isinstance(reference, Path) else 2
+    announce("evaluate", Effort(walks, 1 if reference is None else 2), model, text, report)
     if reference is None:
         return evaluate_models(model, text, artifact=subject, report=report)
     if isinstance(reference, Path):
@@ -111,7 +113,10 @@ def triaged(
             hint="the model that the artifact was made from as --reference",
         )
     few = replace(choice, windows=min(choice.windows or TRIAGE_WINDOWS, TRIAGE_WINDOWS))
-    return triage(model, original, text_of(artifact, few), report)
+    text = text_of(artifact, few)
+    effort = triage_effort(depth(model), len(quantized_kinds(model)))
+    announce("triage", effort, model, text, report)
+    return triage(model, original, text, report)
 
 
 def text_of(folder: ModelFolder, choice: TextChoice) -> EvaluationText:
@@ -137,10 +142,6 @@ def stored_reference(
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         subject = describe(original.source, model.checkpoint)
-        found = read_reference(model, text, subject, _staged("reference", report))
+        found = read_reference(model, text, subject, part_of("reference", report))
         write_store(folder, found, model, text, form)
     return read_store(folder, text)
-
-
-def _staged(stage: str, report: Report) -> Report:
-    return lambda p: report(Progress(stage, p.done, p.total, p.detail, p.seconds_left))

@@ -8,7 +8,7 @@ import torch
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.manifest import environment
-from quantkit.core.progress import Report, silent
+from quantkit.core.progress import Report, part_of, silent
 from quantkit.eval.metric import Scores, measure_all
 from quantkit.eval.planned_memory import planned_memory
 from quantkit.eval.scoring import Reference, score_tokens
@@ -71,7 +71,10 @@ def evaluate_together(
     if depth(model) == depth(original):
         own, theirs = walk_together(model, original, text, report)
     else:
-        own, theirs = walk(model, text, report), walk_reference(original, text, report)
+        own, theirs = (
+            walk(model, text, report),
+            walk_reference(original, text, part_of("reference", report)),
+        )
     reference = _reference(theirs, original, text, subjects[1])
     return _evaluate(own, model, text, reference, subjects[0], report), reference
 

@@ -21,6 +21,7 @@ def describe(source: Source, checkpoint: Checkpoint) -> Subject:
         sha256=content_hash(checkpoint),
         bytes=sum((folder / shard).stat().st_size for shard in shards),
         bits_per_weight=manifest.get("bits_per_weight"),
+        quantized_bits_per_weight=manifest.get("quantized_bits_per_weight"),
         method=recipe.get("method"),
         scheme=", ".join(schemes) or None,
         format=manifest.get("format") or _stated_format(checkpoint),

@@ -5,6 +5,7 @@ model. All variants walk through the blocks together, so that each block is read
 costs only the blocks from the one on in which it leaves the model it came from.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,11 @@ def triage(
     """
     states, calls = original.enter(text.inputs)
     whole = [_Variant(states, 0), _Variant(artifact.enter(text.inputs)[0], 1)]
-    kinds = [_Variant(whole[q].states, q, kind=kind) for kind in _kinds(artifact) for q in (0, 1)]
+    kinds = [
+        _Variant(whole[q].states, q, kind=kind)
+        for kind in quantized_kinds(artifact)
+        for q in (0, 1)
+    ]
     blocks: list[_Variant] = []
     count = len(original.skeleton.blocks)
     for index in range(count):
@@ -62,12 +67,17 @@ def triage(
             _advance(variant, index, pair, calls)
         for model_block in pair:
             drop(model_block)
-        report(Progress("triage", index + 1, count, original.skeleton.block_name(index)))
+        done = index + 1  # the block of every variant ran, and each block adds two
+        share = done * (done + 3 + len(kinds)) / (count * (count + 3 + len(kinds)))
+        name = original.skeleton.block_name(index)
+        report(Progress("triage: blocks", done, count, name, share))
     sides = [side_of(model, whole[q].states, text) for q, model in enumerate((original, artifact))]
+    scored, variants = itertools.count(1), len(blocks) + len(kinds) + 1
 
     def divergence(variant: _Variant) -> Estimate:
         side = replace(sides[variant.base], rows=rows_of(variant.states))
         scores = score_tokens(text, side, sides[0])
+        report(Progress("triage: scores", next(scored), variants))
         return scores.mean(scores.beside["kl"])
 
     def shares(variants: list[_Variant]) -> Iterator[Share]:
@@ -127,7 +137,7 @@ def _has(block: nn.Module, name: str) -> bool:
     return any(known == name for known, _ in block.named_modules())
 
 
-def _kinds(artifact: OpenModel) -> list[str]:
+def quantized_kinds(artifact: OpenModel) -> list[str]:
     """Paths within a block of the linears that are quantized in any block, in their order."""
     found: dict[str, None] = {}
     for index, block in enumerate(artifact.skeleton.blocks):

@@ -2,6 +2,16 @@
 
 The names below are all there is for callers; each is loaded when it is first used, so that
 importing this package costs nothing.
+
+    make         quantize   fit   dry_run
+    measure      evaluate   sweep   report   generate
+    look ahead   plan   doctor
+    try          demo
+    recipes      Recipe   Scheme   build_recipe   load_recipe   list_recipes
+    errors       QuantkitError, with `what`, `why`, `hint` and `exit_code`
+
+Long work takes `report=`, a function that is called with a `Progress` (stage, done, total);
+results show themselves as tables in notebooks.
 """
 
 from importlib import import_module

@@ -67,7 +67,12 @@ FLAG_PATHS: dict[str, Path] = {
 
 
 def list_recipes() -> tuple[RecipeInfo, ...]:
-    """The shipped recipes and those of methods that no file is called as, by name."""
+    """The shipped recipes and those of methods that no file is called as, by name.
+
+    Example:
+        >>> "gptq" in [info.name for info in quantkit.list_recipes()]
+        True
+    """
     files = _files()
     return tuple(
         RecipeInfo(name, _named(name).data.get("description", ""), files.get(name))
@@ -77,6 +82,10 @@ def list_recipes() -> tuple[RecipeInfo, ...]:
 
 def load_recipe(name_or_path: str) -> Recipe:
     """A recipe: a shipped one by name, your own by file, or an artifact's by its folder.
+
+    Example:
+        >>> quantkit.load_recipe("nf4").format
+        'bitsandbytes'
 
     A file is a path that ends in `.yaml` or contains a slash. The recipe of an artifact is in its
     quantkit.json.
@@ -91,6 +100,11 @@ def build_recipe(
     recipe: str | None = None, *, settings: Sequence[str] = (), **flags: Unpack[Flags]
 ) -> Recipe:
     """The recipe from a base, flags and `key=value` settings; later ones take precedence.
+
+    Example:
+        >>> recipe = quantkit.build_recipe("gptq", bits=3, settings=["options.damp=0.05"])
+        >>> recipe.scheme.bits, recipe.options["damp"]
+        (3, 0.05)
 
     The base is `recipe` (a name or a file), or the recipe with the name of the method, or
     `gptq`. Format `gptq` becomes `gptq-v2` if the grid is asymmetric, unless a flag, a setting or

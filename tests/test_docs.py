@@ -33,6 +33,7 @@ def test_every_verb_and_option_is_documented(verb: str) -> None:
 
 def test_no_documented_option_is_an_invention() -> None:
     known = {"--json", "--quiet", "--debug", "--help", "--dry-run", "--version"}
+    known |= {"--install-completion", "--show-completion"}
     for verb in registry.names("cli.commands"):
         known |= options(verb)
     assert {"--reference", "--set", "--no-eval", "--asymmetric"} <= known

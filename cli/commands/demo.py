@@ -18,18 +18,20 @@ Examples:
 def demo(
     console: Console,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the sweep's artifacts here.")
+        Path | None, typer.Option("--output", "-o", help="Folder in which to keep the artifacts.")
     ] = None,
-    page: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("quantkit-demo.html"),
+    page: Annotated[Path, typer.Option(help="File for the report page.")] = Path(
+        "quantkit-demo.html"
+    ),
 ) -> None:
     """Try every method on the embedded model.
 
-    Needs neither network nor GPU; ends in a table and a report page that compare the results.
+    Runs without network and GPU, prints a table and writes a report page.
     """
     from quantkit.api import evaluation
 
     swept = evaluation.demo(output, page=page, report=console.report)
-    console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\nreport: {page.resolve()}")
+    console.result(swept.to_dict(), [sweep_table(swept.runs), f"report: {page.resolve()}"])
 
 
 COMMAND = demo

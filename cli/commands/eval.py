@@ -10,7 +10,7 @@ import typer
 from quantkit.cli.console import Console
 from quantkit.cli.options import TrustRemoteCode
 from quantkit.cli.render.figures import evaluation_lines, triage_lines
-from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_text, task_lines
+from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_lines, task_lines
 from quantkit.cli.render.speed import speed_lines
 from quantkit.core.errors import InputError
 from quantkit.core.registry import nearest
@@ -23,7 +23,7 @@ Examples:
 
 
 class Engine(StrEnum):
-    """What can serve an artifact to be measured."""
+    """Engines in which speed can be measured."""
 
     VLLM = "vllm"
 
@@ -37,39 +37,43 @@ REST: Mapping[str, tuple[str, ...]] = {
 
 def evaluate(
     console: Console,
-    artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Folder, or org/name.")],
+    artifact: Annotated[
+        str, typer.Argument(metavar="ARTIFACT", help="Model or artifact: folder or hub id.")
+    ],
     reference: Annotated[
         str | None,
-        typer.Option(help="The original model, or a saved reference; without it there is no KL."),
+        typer.Option(help="Original model or saved reference; required for KL."),
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option(help="File, folder or hub data set. Default: quantkit's own."),
+        typer.Option(help="Text to score: file, folder or hub data set. Default: built-in text."),
     ] = None,
     protocol: Annotated[
         str,
         typer.Option(
-            help="qk@1, long@1, wikitext2-2048, wikitext2-llamacpp or wikitext-lmeval: how the "
-            "text is cut and scored."
+            help="How the text is split and scored: qk@1, long@1, wikitext2-2048, "
+            "wikitext2-llamacpp or wikitext-lmeval."
         ),
     ] = "qk@1",
     sequence_length: Annotated[
-        int | None, typer.Option(min=2, help="Tokens read at once. Default: the protocol's.")
+        int | None, typer.Option(min=2, help="Tokens in a window. Default: the protocol's.")
     ] = None,
     windows: Annotated[
         int | None,
-        typer.Option(min=1, help="Windows at most; more take longer and err less."),
+        typer.Option(
+            min=1, help="Maximum number of windows; more take longer and reduce the error."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the result to this .json file.")
+        Path | None, typer.Option("--output", "-o", help="File for the result, .json.")
     ] = None,
     save_reference: Annotated[
         Path | None,
-        typer.Option(help="Keep the reference in this new folder, for later --reference."),
+        typer.Option(help="New folder for the reference, to pass to --reference later."),
     ] = None,
     tasks: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="lm-eval tasks, or .yaml files, with commas between."),
+        typer.Option(metavar="A,B", help="lm-eval tasks or .yaml files, comma-separated."),
     ] = None,
     gate: GateOption = None,
     baseline: BaselineOption = None,
@@ -77,22 +81,25 @@ def evaluate(
         bool, typer.Option("--triage", help="Find which blocks and linears carry the divergence.")
     ] = False,
     speed: Annotated[
-        bool, typer.Option("--speed", help="Time its quantized computation here, and its memory.")
+        bool,
+        typer.Option(
+            "--speed", help="Measure speed and memory of the quantized model on this machine."
+        ),
     ] = False,
     engine: Annotated[
-        Engine | None, typer.Option(help="Time it in this engine under concurrent requests.")
+        Engine | None, typer.Option(help="Measure speed in this engine under concurrent requests.")
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="reference_form=topk, or allow_overlap=true. Repeatable.",
+            help="reference_form=topk or allow_overlap=true. Repeatable.",
         ),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
-    """Measure perplexity, and KL from the original."""
+    """Measure perplexity and KL divergence from the original."""
     from quantkit.api import evaluation
     from quantkit.checkpoint import durable, strict_json
 
@@ -122,9 +129,9 @@ def evaluate(
         *task_lines(found),
         *triage_lines(result.triage),
         *speed_lines(found),
-        gate_text(found["gates"]),
+        *gate_lines(found["gates"]),
     ]
-    console.result(found, "\n".join(lines))
+    console.result(found, lines)
     if output is not None:
         durable.replace_file(output, strict_json.dumps(found))
     return conclude(console, result.gates, result.undecided)

@@ -1,12 +1,11 @@
 """Choose bits so that the weights fit, and prove that it was worth it."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quantkit.cli.console import Console, size, table
+from quantkit.cli.console import Console
 from quantkit.cli.options import (
     Calibration,
     Device,
@@ -15,6 +14,9 @@ from quantkit.cli.options import (
     entries,
     parse_tokens,
 )
+from quantkit.cli.render.ending import next_lines
+from quantkit.cli.tables import Part, Table, table
+from quantkit.cli.units import size
 from quantkit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,32 +34,35 @@ SHOWN = 12
 
 def fit(
     console: Console,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make; must not exist.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder or hub id org/name[@revision].")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="New folder for the artifact.")],
     weights: Annotated[
         str | None,
-        typer.Option("--size", metavar="SIZE", help="What all weight files may take: 5.5GB."),
+        typer.Option("--size", metavar="SIZE", help="Maximum size of all weight files: 5.5GB."),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="Or what has to hold them beside the cache, as in plan.")
+        str | None,
+        typer.Option(help="GPU that holds weights and KV cache, in place of --size; as in plan."),
     ] = None,
-    context: Annotated[str | None, typer.Option(help="Tokens of a sequence, as in plan.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences served at once.")] = 1,
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, a GPU each.")] = 1,
+    context: Annotated[str | None, typer.Option(help="Tokens in a sequence, as in plan.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Concurrent sequences.")] = 1,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks, one GPU each.")] = 1,
     engine: Annotated[
-        str, typer.Option(help=f"{entries('engines')}: what has to load it.")
+        str, typer.Option(help=f"Engine that loads the result: {entries('engines')}.")
     ] = "vllm",
-    bits: Annotated[str, typer.Option(metavar="N,...", help="Widths to choose from.")] = "4,8",
+    bits: Annotated[str, typer.Option(metavar="N,...", help="Candidate bit widths.")] = "4,8",
     group_size: Annotated[
         str,
-        typer.Option(metavar="N|channel,...", help="Inputs that share a scale, to choose from."),
+        typer.Option(metavar="N|channel,...", help="Candidate group sizes."),
     ] = "32,64,128,channel",
     calibration: Calibration = None,
     samples: Samples = None,
     device: Device = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
-    """Choose bits part by part so that the weights fit a budget."""
+    """Choose bits per module so that the weights fit a budget."""
     from quantkit.api import artifacts
     from quantkit.recipes.loader import build_recipe
 
@@ -81,7 +86,7 @@ def fit(
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
-    console.result(result.to_dict(), fit_text(result))
+    console.result(result.to_dict(), fit_lines(result))
     return 0
 
 
@@ -91,28 +96,30 @@ def _listed(text: str) -> list[str]:
 
 def _number(word: str, option: str, hint: str) -> int:
     if not word.isdecimal() or int(word) < 1:
-        raise InputError(f"{option} {word}: expected numbers with commas between", hint=hint)
+        raise InputError(f"{option} {word}: expected comma-separated numbers", hint=hint)
     return int(word)
 
 
-def fit_text(result: "QuantizeResult") -> str:
+def fit_lines(result: "QuantizeResult") -> list[Part]:
     """The frontier, what was compared and shipped, and how the shipped build measures."""
     from quantkit.cli.render.figures import evaluation_lines
+    from quantkit.core.manifest import bits_text
 
+    bits = bits_text(result.quantized_bits_per_weight, result.bits_per_weight)
     found = result.evaluation.fit if result.evaluation else None
-    lines = [frontier_table(found), "", *_verdict(found)] if found else []
+    lines: list[Part] = [frontier_table(found), "", *_verdict(found)] if found else []
     if result.evaluation:
         lines += ["", *evaluation_lines(result.evaluation.to_dict())]
     lines += [
         "",
         *result.remarks,
-        f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
-        f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
+        f"{result.output}: {size(result.bytes)}, {bits}",
+        *next_lines(result.output, result.engines),
     ]
-    return "\n".join(lines)
+    return lines
 
 
-def frontier_table(found: "Fit") -> str:
+def frontier_table(found: "Fit") -> Table:
     """Bytes against expected and measured KL: mixed, uniform, and what was built."""
     step = max(1, len(found.frontier) // SHOWN)
     rows = [(point, "mixed") for point in found.frontier[::step]]

@@ -16,17 +16,19 @@ Examples:
 
 def generate(
     console: Console,
-    artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Folder, or org/name.")],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")],
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens at most.")] = 64,
+    artifact: Annotated[
+        str, typer.Argument(metavar="ARTIFACT", help="Model or artifact: folder or hub id.")
+    ],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")],
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens.")] = 64,
     chat: Annotated[
-        bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")
+        bool, typer.Option("--chat", help="Apply the model's chat template to the prompt.")
     ] = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Try an artifact on a prompt.
 
-    The likeliest text, computed with the decoded weights.
+    Decodes greedily with the dequantized weights.
     """
     from quantkit.api import evaluation
 

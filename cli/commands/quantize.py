@@ -1,7 +1,6 @@
 """Quantize a model into a folder that engines load."""
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quantkit.cli.console import Console, duration, size, table
+from quantkit.cli.console import Console
 from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, entries
+from quantkit.cli.render.ending import next_lines
 from quantkit.cli.render.figures import evaluation_lines
-from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_text
+from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_lines
+from quantkit.cli.tables import Part, Table, table
+from quantkit.cli.units import duration, size
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
 
@@ -30,9 +32,11 @@ Examples:
 
 def quantize(
     console: Console,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder or hub id org/name[@revision].")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to make; must not exist.")
+        Path | None, typer.Option("--output", "-o", help="New folder for the artifact.")
     ] = None,
     recipe: Annotated[
         str | None,
@@ -46,13 +50,13 @@ def quantize(
         str | None,
         typer.Option(
             metavar="N|channel",
-            help="Inputs that share a scale; fewer cost more bytes and less error. "
+            help="Inputs that share a scale; smaller groups take more bytes and reduce the error. "
             "Default: the largest of 128, 64, 32 that divides.",
         ),
     ] = None,
     symmetric: Annotated[
         bool | None,
-        typer.Option("--symmetric/--asymmetric", help="Without or with a zero point."),
+        typer.Option("--symmetric/--asymmetric", help="Quantize without or with a zero point."),
     ] = None,
     format_: Annotated[
         str | None,
@@ -64,25 +68,25 @@ def quantize(
         int | None, typer.Option(help="Tokens in a window. Default: 2048.")
     ] = None,
     device: Device = "auto",
-    max_shard_size: Annotated[str, typer.Option(help="Largest weight file.")] = "5GB",
+    max_shard_size: Annotated[str, typer.Option(help="Maximum size of a weight file.")] = "5GB",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of a recipe. Repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set any recipe key. Repeatable."),
     ] = None,
     evaluate: Annotated[
-        bool, typer.Option("--eval/--no-eval", help="Measure the result against the original.")
+        bool, typer.Option("--eval/--no-eval", help="Compare the result with the original.")
     ] = True,
     gate: GateOption = None,
     baseline: BaselineOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Show what would be done, and stop.")
+        bool, typer.Option("--dry-run", "-n", help="Show what would be done and exit.")
     ] = False,
     print_recipe: Annotated[
-        bool, typer.Option("--print-recipe", help="Print the recipe as YAML, and stop.")
+        bool, typer.Option("--print-recipe", help="Print the recipe as YAML and exit.")
     ] = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
-    """Quantize a model and measure what it cost."""
+    """Quantize a model and measure the quality loss."""
     from quantkit.recipes.loader import build_recipe
 
     wanted = build_recipe(
@@ -107,10 +111,10 @@ def quantize(
         planned = artifacts.dry_run(
             model, recipe=wanted, device=device, trust_remote_code=trust_remote_code
         )
-        console.result(plan_document(planned), plan_text(planned))
+        console.result(plan_document(planned), plan_lines(planned))
         return 0
     if output is None:
-        raise InputError("no output folder was named", hint="-o OUT")
+        raise InputError("--output is required", hint="-o OUT")
     result = artifacts.quantize(
         model,
         output,
@@ -122,7 +126,7 @@ def quantize(
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
-    console.result(result.to_dict(), result_text(result))
+    console.result(result.to_dict(), result_lines(result))
     return conclude(console, result.gates, result.undecided)
 
 
@@ -153,7 +157,7 @@ def plan_document(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def plan_text(plan: "Plan") -> str:
+def plan_lines(plan: "Plan") -> list[Part]:
     """The plan as a table of like linears."""
     rows: dict[tuple[str, str, str, str], int] = {}
     for fate in plan.fates:
@@ -165,28 +169,33 @@ def plan_text(plan: "Plan") -> str:
             fate.reason,
         )
         rows[key] = rows.get(key, 0) + 1
-    lines = [table(("linear", "shape", "becomes", "", "count"), [(*k, n) for k, n in rows.items()])]
+    lines: list[Part] = [
+        table(("linear", "shape", "becomes", "", "count"), [(*k, n) for k, n in rows.items()])
+    ]
     recipe = plan.recipe
     lines += [f"method {recipe.method}, format {recipe.format}", *plan.remarks]
-    return "\n".join(lines)
+    return lines
 
 
-def result_text(result: "QuantizeResult") -> str:
+def result_lines(result: "QuantizeResult") -> list[Part]:
     """The closing table, what the run cost, and what to do next."""
+    from quantkit.core.manifest import bits_text
+
     cost = result.cost
-    lines = [module_table(result.modules)]
+    bits = bits_text(result.quantized_bits_per_weight, result.bits_per_weight)
+    lines: list[Part] = [module_table(result.modules)]
     if result.evaluation:
         lines += ["", *evaluation_lines(result.evaluation.to_dict())]
     recipe = result.recipe
     lines += ["", f"method {recipe['method']}, format {recipe['format']}", *result.remarks]
     lines += [
-        f"{result.output}: {size(result.bytes)}, {result.bits_per_weight:.2f} bits per weight",
+        f"{result.output}: {size(result.bytes)}, {bits}",
         f"{duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
         f"at most {size(cost.peak_rss_bytes)} of memory{_beside_plan(result)}",
-        f'next: quantkit generate {shlex.quote(str(result.output))} "Once upon a time"',
-        gate_text([gate.model_dump() for gate in result.gates]),
+        *next_lines(result.output, result.engines),
+        *gate_lines([gate.model_dump() for gate in result.gates]),
     ]
-    return "\n".join(lines)
+    return lines
 
 
 def _beside_plan(result: "QuantizeResult") -> str:
@@ -197,7 +206,7 @@ def _beside_plan(result: "QuantizeResult") -> str:
     return f"; made in {size(result.measured['peak_rss_bytes'])} of {size(planned)} planned"
 
 
-def module_table(modules: Sequence[Mapping[str, Any]]) -> str:
+def module_table(modules: Sequence[Mapping[str, Any]]) -> Table:
     """Linears of one kind in a row: scheme, typical and worst loss, fallbacks taken."""
     kinds: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for module in modules:
@@ -209,7 +218,8 @@ def module_table(modules: Sequence[Mapping[str, Any]]) -> str:
         noted = sum(bool(m.get("notes")) for m in members)
         rows.append((kind, scheme, len(members), middle, worst, noted or ""))
     head = ("linear", "scheme", "count", "median loss", "worst loss", "with notes")
-    return table(head, rows)
+    columns = len(head) if any(row[-1] for row in rows) else len(head) - 1
+    return table(head[:columns], [row[:columns] for row in rows])
 
 
 def _family(name: str) -> str:

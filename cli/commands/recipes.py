@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from quantkit.cli.console import Console, table
+from quantkit.cli.console import Console
+from quantkit.cli.tables import table
 
 EXAMPLES = """\b
 Examples:
@@ -21,7 +22,7 @@ def list_(console: Console) -> None:
     found = list_recipes()
     document = [{"name": info.name, "description": info.description} for info in found]
     rows = [(info.name, info.description) for info in found]
-    console.result(document, table(("recipe", "what it does"), rows))
+    console.result(document, [table(("recipe", "what it does"), rows)])
 
 
 def show(

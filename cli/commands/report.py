@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from quantkit.cli.console import Console, printable, size
+from quantkit.cli.console import Console
+from quantkit.cli.units import size
 
 EXAMPLES = """\b
 Examples:
@@ -18,16 +19,18 @@ def report(
     console: Console,
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...", help="Sweeps, or folders with eval.json, or artifacts."),
+        typer.Argument(
+            metavar="DIR...", help="Sweep folders, artifacts, or folders with an eval.json."
+        ),
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="A file .html, .md, .csv or .json."),
+        typer.Option("--output", "-o", help="File to write: .html, .md, .csv or .json."),
     ] = Path("report.html"),
 ) -> None:
     """Compare results: quality against memory.
 
-    The page is one file that loads nothing from anywhere.
+    The page is one self-contained file.
     """
     from quantkit.api import evaluation
 
@@ -35,7 +38,7 @@ def report(
     lines = [written.verdict, ""]
     lines += [f"{label}: {verdict}" for label, verdict in written.verdicts.items()]
     lines += ["", f"{written.output}  {size(written.bytes)}"]
-    console.result(written.to_dict(), printable("\n".join(lines).replace("\u00a0", " ")))
+    console.result(written.to_dict(), [line.replace("\u00a0", " ") for line in lines])
 
 
 COMMAND = report

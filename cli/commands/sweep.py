@@ -24,37 +24,39 @@ REFUSED = 4  # every recipe was
 
 def sweep(
     console: Console,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or org/name[@revision].")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Model folder or hub id org/name[@revision].")
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder of the sweep; an unfinished one goes on.")
+        Path, typer.Option("--output", "-o", help="Sweep folder; an unfinished sweep is resumed.")
     ],
     recipes: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Shipped recipes, or .yaml files.")
+        str, typer.Option(metavar="A,B,...", help="Shipped recipes or .yaml files.")
     ],
     bits: Annotated[
         str | None,
-        typer.Option(metavar="N,...", help="Each recipe of integer weights at each of these."),
+        typer.Option(metavar="N,...", help="Bit widths to run each integer recipe with."),
     ] = None,
     group_size: Annotated[
         str | None,
-        typer.Option(metavar="N|channel,...", help="And at each of these group sizes."),
+        typer.Option(metavar="N|channel,...", help="Group sizes to run each integer recipe with."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key, for all recipes. Repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a key of all recipes. Repeatable."),
     ] = None,
     calibration: Calibration = None,
     samples: Samples = None,
     text: Annotated[
         str | None,
-        typer.Option(help="What is scored: file, folder or hub data set. Default: quantkit's own."),
+        typer.Option(help="Text to score: file, folder or hub data set. Default: built-in text."),
     ] = None,
-    windows: Annotated[int, typer.Option(min=1, help="Windows scored.")] = 16,
+    windows: Annotated[int, typer.Option(min=1, help="Number of windows to score.")] = 16,
     device: Device = "auto",
-    runner: Annotated[str, typer.Option(help="local, or ray: on a Ray cluster.")] = "local",
+    runner: Annotated[str, typer.Option(help="local, or ray for a Ray cluster.")] = "local",
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
-    """Run many recipes on one model, resumably."""
+    """Run many recipes on one model; resumable."""
     from quantkit.recipes.loader import build_recipe
 
     wanted = [
@@ -82,13 +84,15 @@ def sweep(
         report=console.report,
     )
     next_step = f"next: quantkit report {shlex.quote(str(output))} -o report.html"
-    console.result(swept.to_dict(), f"{sweep_table(swept.runs)}\n{next_step}")
+    console.result(swept.to_dict(), [sweep_table(swept.runs), next_step])
     failed = sum(run.status == "failed" for run in swept.runs)
     if failed:
-        console.note(f"{failed} of {len(swept.runs) - 1} runs failed; the table says why")
+        console.note(
+            f"{failed} of {len(swept.runs) - 1} runs failed; see the last column of the table"
+        )
     for run in swept.runs:
         if run.summary.gates_missed:
-            console.note(f"{run.label}: {run.summary.gates_missed} of its gates missed")
+            console.note(f"{run.label}: {run.summary.gates_missed} gates missed")
     if any(run.summary.gates_missed for run in swept.runs):
         return MISSED
     return 0 if any(run.status == "done" for run in swept.runs[1:]) else REFUSED
@@ -105,7 +109,7 @@ def grid(
     from quantkit.recipes.loader import build_recipe
 
     if not recipes:
-        raise InputError("no recipe was named", hint="--recipes gptq,awq,nf4")
+        raise InputError("--recipes is empty", hint="--recipes gptq,awq,nf4")
     wrong = [word for word in bits if not word.isdecimal()]
     if wrong:
         raise InputError(f"--bits {wrong[0]}: expected 2, 3, 4 or 8", hint="--bits 4,3")

@@ -3,17 +3,18 @@
 from itertools import product
 from typing import TYPE_CHECKING
 
-from quantkit.cli.console import excess, flush, gib
 from quantkit.cli.render.plan import faults, head_lines
 from quantkit.cli.render.plan_verdict import needed
 from quantkit.cli.render.training import training_line
+from quantkit.cli.tables import Part, Table, flush
+from quantkit.cli.units import excess, gib
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook
     from quantkit.planning.train.training import Schooling
 
 
-def against_text(found: "Forecast", rival: "Forecast") -> str:
+def against_text(found: "Forecast", rival: "Forecast") -> list[Part]:
     """Two models build by build: sizes, or the memory that the load needs, and their ratio.
 
     A model that is quantized already is what it is: it stands beside every build of the other.
@@ -21,7 +22,7 @@ def against_text(found: "Forecast", rival: "Forecast") -> str:
     lines = [*head_lines(found), *head_lines(rival)[: 1 if rival.place else None], ""]
     if found.schooling is not None and rival.schooling is not None:
         trained = (found.schooling, rival.schooling)
-        return "\n".join([*lines, training_line(trained[0]), _trained(trained, found, rival)])
+        return [*lines, training_line(trained[0]), _trained(trained, found, rival)]
     rows: list[tuple[object, ...]] = []
     for name, outlook, other in _pairs(found, rival):
         ours, theirs = needed(outlook, found), needed(other, rival)
@@ -34,10 +35,12 @@ def against_text(found: "Forecast", rival: "Forecast") -> str:
     head = ["build, GiB", *names, "ratio"]
     if found.place is not None:
         head += [f"context of {name}" for name in names]
-    return "\n".join([*lines, flush(head, rows), *faults(found), *faults(rival)])
+    return [*lines, flush(head, rows), *faults(found), *faults(rival)]
 
 
-def _trained(trained: tuple["Schooling", "Schooling"], found: "Forecast", rival: "Forecast") -> str:
+def _trained(
+    trained: tuple["Schooling", "Schooling"], found: "Forecast", rival: "Forecast"
+) -> Table:
     """The need of one run for either model, and by how much a GPU that was named has too little."""
     needs = [each.needed for each in trained]
     row: list[object] = [trained[0].training.method, *map(gib, needs)]

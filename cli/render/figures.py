@@ -4,18 +4,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.console import duration, size, table, with_error
+from quantkit.cli.tables import Part, Table, table
+from quantkit.cli.units import duration, size, with_error
 
 if TYPE_CHECKING:
     from quantkit.results.schema import SweepRun, Triage
+    from quantkit.results.summary import Summary
 
 WORST = 8  # blocks shown of a triage; --json has all
 
 
 def evaluation_lines(found: Mapping[str, Any]) -> list[str]:
     """Divergence, agreement and perplexity with their standard errors, then the notes."""
-    from quantkit.results.schema import FLOOR_FACTOR
-
     kl = found.get("kl")
     lines = [_divergence(kl)] if kl else []
     lines.append("   ".join(_others(found)))
@@ -23,10 +23,11 @@ def evaluation_lines(found: Mapping[str, Any]) -> list[str]:
     protocol = found.get("protocol", {})
     place = f" of {protocol['text']}, protocol {protocol['name']}" if "text" in protocol else ""
     lines.append(f"on {found['tokens']} tokens{place}{_limits(found.get('detectable') or {})}")
-    if kl and kl["mean"] is not None and kl["mean"] < FLOOR_FACTOR * (kl.get("floor_mean") or 0):
-        lines.append("not distinguishable from the reference: under three times its own noise")
+    level = found.get("kl_level")
+    if level:
+        lines += [level["meaning"], *(f"try: {step}" for step in level["next"])]
     if found.get("status", "valid") != "valid":
-        lines.append("these figures are no measurement:")
+        lines.append("these figures are not valid:")
     return [*lines, *found.get("notes", ())]
 
 
@@ -75,18 +76,18 @@ def _limits(shows: Mapping[str, float]) -> str:
         for name, key in (("KL", "kl_relative"), ("PPL", "log_ratio"))
         if shows.get(key)
     ]
-    return f"; can show: {', '.join(limits)}" if limits else ""
+    return f"; detectable: {', '.join(limits)}" if limits else ""
 
 
 def _short(value: float) -> str:
     return f"{value:.2g}"
 
 
-def sweep_table(runs: Sequence["SweepRun"]) -> str:
+def sweep_table(runs: Sequence["SweepRun"]) -> Table:
     """A row for each run, best first among those that were measured."""
     ordered = sorted(runs, key=lambda run: (run.status != "done", run.summary.kl_mean or 0))
     further = {name: f.label for run in runs for name, f in run.summary.metrics.items()}
-    head = ["recipe", "size", "bits/weight", "KL, nats", "same top-1", "perplexity"]
+    head = ["recipe", "size", "bits (all)", "KL, nats", "same top-1", "perplexity"]
     head += [*further.values(), "time", ""]
     return table(head, [_row(run, tuple(further)) for run in ordered])
 
@@ -97,7 +98,7 @@ def _row(run: "SweepRun", further: Sequence[str]) -> tuple[object, ...]:
     return (
         run.label,
         "-" if found.bytes is None else size(found.bytes),
-        "-" if found.bits_per_weight is None else f"{found.bits_per_weight:.2f}",
+        _bits(found),
         with_error(found.kl_mean, found.kl_standard_error),
         "-" if share is None else f"{100 * share:.1f} %",
         with_error(found.perplexity, found.perplexity_standard_error),
@@ -110,7 +111,15 @@ def _row(run: "SweepRun", further: Sequence[str]) -> tuple[object, ...]:
     )
 
 
-def triage_lines(found: "Triage | None") -> list[str]:
+def _bits(found: "Summary") -> str:
+    """Bits of a weight in the quantized linears, in brackets over the whole model."""
+    own, whole = found.quantized_bits_per_weight, found.bits_per_weight
+    if whole is None:
+        return "-"
+    return f"({whole:.2f})" if own is None else f"{own:.2f} ({whole:.2f})"
+
+
+def triage_lines(found: "Triage | None") -> list[Part]:
     """The parts that carry most of the divergence, worst first, each alone and restored."""
     if found is None:
         return []
@@ -124,5 +133,9 @@ def triage_lines(found: "Triage | None") -> list[str]:
         )
         for share in parts
     ]
-    head = ("part", "KL, it alone quantized", "KL, it alone restored")
-    return ["", table(head, rows), f"all quantized {found.whole:.4g}, on {found.windows} windows"]
+    head = ("part", "KL, only this quantized", "KL, only this restored")
+    return [
+        "",
+        table(head, rows),
+        f"KL with all quantized: {found.whole:.4g}, on {found.windows} windows",
+    ]

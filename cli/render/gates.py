@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quantkit.cli.console import Console, table
+from quantkit.cli.console import Console
+from quantkit.cli.tables import Part, table
 
 if TYPE_CHECKING:
     from quantkit.core.limit import Undecided
@@ -17,22 +18,22 @@ GateOption = Annotated[
     typer.Option(
         "--gate",
         metavar="EXPR",
-        help="A limit, e.g. 'kl.mean<0.05'; exit 3 where it is missed. Repeatable.",
+        help="A limit, e.g. 'kl.mean<0.05'; exit code 3 if missed. Repeatable.",
     ),
 ]
 BaselineOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="eval.json of an earlier run; exit 3 where quality, size, memory or speed got worse.",
+        help="eval.json of an earlier run; exit code 3 if quality, size, memory or speed is worse.",
     ),
 ]
 
 
-def gate_text(outcomes: Sequence[Mapping[str, Any]]) -> str:
+def gate_lines(outcomes: Sequence[Mapping[str, Any]]) -> list[Part]:
     """A line that counts, and the table; nothing where there are no gates."""
     if not outcomes:
-        return ""
+        return []
     states = [outcome["status"] for outcome in outcomes]
     counts = [
         f"{states.count(state)} {state}"
@@ -51,10 +52,10 @@ def gate_text(outcomes: Sequence[Mapping[str, Any]]) -> str:
     ]
     head = ("gate", "measured", "95 % interval", "limit", "outcome")
     reasons = [f"{o['expression']}: {o['why']}" for o in outcomes if o["why"]]
-    return "\n".join([f"\ngates  {', '.join(counts)}", table(head, rows), *reasons])
+    return ["", f"gates  {', '.join(counts)}", table(head, rows), *reasons]
 
 
-def task_lines(found: Mapping[str, Any]) -> list[str]:
+def task_lines(found: Mapping[str, Any]) -> list[Part]:
     """Recovery, flips and significance of each task."""
     rows = [
         (
@@ -82,7 +83,8 @@ def conclude(
     if not missed(found, undecided):
         return 0
     if console.as_json:
-        console.note(gate_text([outcome.model_dump() for outcome in found]))
+        parts = gate_lines([outcome.model_dump() for outcome in found])
+        console.note("\n".join(map(str, parts)))
     return MISSED
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.console import GIB, excess, flush, gib, size, table
 from quantkit.cli.render.plan_verdict import verdict
 from quantkit.cli.render.training import training_lines
+from quantkit.cli.tables import Part, Table, flush, table
+from quantkit.cli.units import GIB, excess, gib, size
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
 BAR = 60
 
 
-def forecast_text(found: "Forecast", model: str, *, explain: bool) -> str:
+def forecast_text(found: "Forecast", model: str, *, explain: bool) -> list[Part]:
     """Header, table, bar, verdict and what to try; with `explain` every figure's rule.
 
     `model` is what the caller named it.
     """
-    lines = [*head_lines(found), ""]
+    lines: list[Part] = [*head_lines(found), ""]
     if found.schooling is not None:
-        return "\n".join([*lines, *training_lines(found.schooling, found.hints)])
+        return [*lines, *training_lines(found.schooling, found.hints)]
     if found.place is None:
         lines += [_weights_table(found), *faults(found)]
     else:
@@ -30,7 +31,7 @@ def forecast_text(found: "Forecast", model: str, *, explain: bool) -> str:
             lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found, model)]
     if explain:
         lines += ["", *_rules(found)]
-    return "\n".join(lines)
+    return lines
 
 
 def head_lines(found: "Forecast") -> list[str]:
@@ -70,7 +71,7 @@ def head_lines(found: "Forecast") -> list[str]:
     return lines
 
 
-def _weights_table(found: "Forecast") -> str:
+def _weights_table(found: "Forecast") -> Table:
     names = list(dict.fromkeys(part for outlook in found.outlooks for part in outlook.parts))
     rows: list[tuple[object, ...]] = []
     for outlook in found.outlooks:
@@ -80,7 +81,7 @@ def _weights_table(found: "Forecast") -> str:
     return flush(("build, GiB", *names, "all", ""), rows)
 
 
-def _deploy_table(found: "Forecast") -> str:
+def _deploy_table(found: "Forecast") -> Table:
     place = found.place
     assert place is not None
     rows = [_row(outlook) for outlook in found.outlooks]
@@ -143,7 +144,7 @@ def _run_lines(run: "Making | None") -> list[str]:
     return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
 
 
-def _rules(found: "Forecast") -> list[str]:
+def _rules(found: "Forecast") -> list[Part]:
     """Every figure of the chosen build with its rule; without a GPU the weights of every build."""
     if found.place is None:
         return _weights_rules(found)
@@ -168,7 +169,7 @@ def _rules(found: "Forecast") -> list[str]:
     return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
 
 
-def _weights_rules(found: "Forecast") -> list[str]:
+def _weights_rules(found: "Forecast") -> list[Part]:
     from quantkit.planning.model.weights import weights_rule
 
     rows = [

@@ -4,7 +4,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
-from quantkit.cli.console import Console, excess, gib
+from quantkit.cli.console import Console
+from quantkit.cli.units import excess, gib
 
 if TYPE_CHECKING:
     from quantkit.planning.forecast import Forecast, Outlook

@@ -39,5 +39,5 @@ def _engine(load: Mapping[str, Any]) -> str:
     failed = f", {load['failed_requests']} failed" if load["failed_requests"] else ""
     return (
         f"{load['engine']} at {load['concurrency']}: {load['output_tokens_per_s']:.4g} tokens/s, "
-        f"{times}{failed} with {load['kernel'] or 'a kernel it does not name'}"
+        f"{times}{failed} with {load['kernel'] or 'an unnamed kernel'}"
     )

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.console import GIB, gib, table
+from quantkit.cli.tables import Part, table
+from quantkit.cli.units import GIB, gib
 
 if TYPE_CHECKING:
     from quantkit.planning.train.training import Schooling
@@ -17,7 +18,7 @@ def training_document(schooling: "Schooling") -> dict[str, Any]:
     return vars(schooling.training) | memory | room
 
 
-def training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
+def training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[Part]:
     """What a GPU holds part by part, what the host does, and whether it fits."""
     training, memory = schooling.training, schooling.memory
     places = {"GPU": memory.gpu, "RAM": memory.cpu, "disk": memory.nvme}
@@ -28,7 +29,7 @@ def training_lines(schooling: "Schooling", hints: Sequence[str]) -> list[str]:
         if figure.bytes
     ]
     need = schooling.needed
-    lines = [
+    lines: list[Part] = [
         training_line(schooling),
         table(("on each GPU", "in", "GiB", "rule"), rows),
         *(

@@ -32,6 +32,12 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
 ) -> QuantizeResult:
     """Calibrate, quantize, write, verify and evaluate a model; OUT appears whole or not at all.
 
+    Example:
+        >>> recipe = quantkit.build_recipe("gptq", bits=4, samples=4)
+        >>> result = quantkit.quantize("model", "out", recipe=recipe)
+        >>> result.output.name, result.quantized_bits_per_weight < 4.5
+        ('out', True)
+
     Args:
         model: a folder, or a hub id `org/name[@revision]`.
         output: the folder to make; it must not exist, or be empty.
@@ -86,6 +92,11 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
 ) -> QuantizeResult:
     """Choose bits part by part so that the weights fit; ship the best uniform recipe if as good.
 
+    Example:
+        >>> result = quantkit.fit("model", "fitted", gpu="4090", context=32768)  # doctest: +SKIP
+        >>> result.evaluation.fit.shipped  # doctest: +SKIP
+        'mixed'
+
     Args:
         model: a folder, or a hub id `org/name[@revision]`.
         output: the folder to make; it must not exist, or be empty.
@@ -126,6 +137,11 @@ def dry_run(
     trust_remote_code: bool = False,
 ) -> Plan:
     """What `quantize` would do with each linear, without doing it (`quantize --dry-run`).
+
+    Example:
+        >>> plan = quantkit.dry_run("model", recipe=quantkit.build_recipe("nf4"))
+        >>> {scheme.label() for scheme in plan.schemes.values()}
+        {'NF4 g64'}
 
     Raises:
         QuantkitError: as `quantize` would, before any work.

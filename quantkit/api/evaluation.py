@@ -43,6 +43,11 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
 ) -> EvalResult:
     """Perplexity of a model or artifact, and its divergence from the reference if one is given.
 
+    Example:
+        >>> found = quantkit.evaluate("out", reference="model", windows=2)
+        >>> found.kl.mean < 0.1, found.kl_level.level
+        (True, 'small')
+
     Args:
         artifact: a folder or hub id: a plain model, or any artifact that quantkit decodes.
         reference: the original model, or a folder that `save_reference` made; without it there is
@@ -107,6 +112,11 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
 ) -> SweepResult:
     """Run every recipe on one model; what is done stays done when the sweep is killed.
 
+    Example:
+        >>> swept = quantkit.sweep("model", "runs", [quantkit.build_recipe("nf4")], windows=2)
+        >>> [(run.label, run.status) for run in swept.runs]
+        [('original', 'done'), ('nf4 NF4 g64', 'done')]
+
     Args:
         model: a folder, or a hub id `org/name[@revision]`.
         output: the sweep's folder: a new one, or one whose sweep of this model goes on.
@@ -152,6 +162,11 @@ def generate(
 ) -> str:
     """The most likely continuation of `prompt`, computed with the artifact's decoded weights.
 
+    Example:
+        >>> text = quantkit.generate("out", "Once upon a time", max_new_tokens=4)
+        >>> len(text) > 0
+        True
+
     `chat` puts the prompt into the model's chat template; `emit` is given each piece of text.
     """
     from quantkit.eval.generation import generate_text
@@ -174,6 +189,11 @@ def demo(
 ) -> SweepResult:
     """Every method on the embedded model: a sweep whose report is written to `page`.
 
+    Example:
+        >>> swept = quantkit.demo(page="demo.html")  # doctest: +SKIP
+        >>> min(run.summary.kl_mean for run in swept.runs[1:]) < 0.001  # doctest: +SKIP
+        True
+
     `output` keeps the sweep and its artifacts in that folder; otherwise they are thrown away.
     """
     from quantkit.eval.report.write import write_report
@@ -192,6 +212,11 @@ def demo(
 
 def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> WrittenReport:
     """Results side by side as a page, a table or JSON, by the ending of `output`.
+
+    Example:
+        >>> written = quantkit.report(["runs"], "report.html")
+        >>> written.output.name
+        'report.html'
 
     Args:
         folders: sweeps, folders with an `eval.json`, or artifacts, all of one model and protocol.

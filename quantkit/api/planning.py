@@ -34,6 +34,11 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
 ) -> Forecast:
     """What a model and its quantized builds weigh, and whether they fit a GPU; without torch.
 
+    Example:
+        >>> found = quantkit.plan("model", gpu="4090", context=512)
+        >>> found.chosen.fits
+        True
+
     Only config.json and the headers of the weights are read, or fetched.
 
     Args:
@@ -83,6 +88,10 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
 
 def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...]:
     """Whether this machine and this installation are fit for the work.
+
+    Example:
+        >>> [finding.check for finding in quantkit.doctor() if not finding.ok]
+        []
 
     Args:
         time: whether to time the machine, for the plans of runs on it: about half a minute.

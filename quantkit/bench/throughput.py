@@ -60,8 +60,8 @@ def measure_pace(report: Report = silent) -> Pace:
     inputs = {width: _inputs(width, generator) for _, width in SHAPES}
     solving = {}
     for done, method in enumerate(methods, 1):
-        report(Progress("timing", done, len(methods), method.name))
         solving[method.name] = _solving(method, inputs, generator)
+        report(Progress("timing", done, len(methods), method.name))
     widest = max(inputs)
     return Pace(
         machine=machine_key(),

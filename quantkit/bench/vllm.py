@@ -85,17 +85,18 @@ def measure_vllm(
         drawn: list[list[int]] = torch.randint(vocabulary, shape, generator=rng).tolist()
         return drawn
 
-    session.report(Progress("vllm", 0, len(workload.concurrencies) + 1, "starting the server"))
+    steps = len(workload.concurrencies) + 1
+    session.report(Progress("vllm", 0, steps, "starting the server"))
     found = []
     with serving(artifact, whole, max(workload.concurrencies)) as server:
         for done, users in enumerate(workload.concurrencies, start=1):
-            steps = len(workload.concurrencies) + 1
             session.report(Progress("vllm", done, steps, f"{users} requests at a time"))
             loop = {"concurrency": users, "output_tokens": output}
             closed_loop(server.url, prompts(users), **loop)
             count = max(workload.at_least, users * workload.rounds)
             outcome = closed_loop(server.url, prompts(count), **loop)
             found.append(_figures(server, users, whole - output, output, outcome))
+    session.report(Progress("vllm", steps, steps))
     return found
 
 

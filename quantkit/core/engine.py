@@ -32,6 +32,7 @@ class Engine:
         the name of another maker's architecture. Without a scheme of linears that are as they were.
     serves(dtype, model type, capability): the dtype, as safetensors names it, in which it serves a
         model of that dtype unless told otherwise; the capability of a GPU may not be known.
+    `serve`: the command that serves the folder that follows it; empty where it has no server.
     `methods`: each quant_method of a config.json that it has a loader for; empty where not listed.
     `versions` are those that the rules were checked against.
     """
@@ -45,4 +46,5 @@ class Engine:
     refuses_slice: Callable[[str, Scheme, LinearFacts, LinearFacts], str | None] = no_fault
     refuses_gpu: Callable[[str, Scheme | None, str], str | None] = no_fault
     serves: Callable[[str, str, str | None], str] = same_dtype
+    serve: str = ""
     methods: tuple[str, ...] = ()

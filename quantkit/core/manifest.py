@@ -18,6 +18,8 @@ class Manifest:
     """Everything that made an artifact, without host, user or path.
 
     `engines` maps each known engine to why it does not load the artifact, None where it does.
+    `bits_per_weight` counts all that is stored, embeddings and norms, too;
+    `quantized_bits_per_weight` the quantized linears with their scales and zero points.
     `planned` is what was forecast of what `measured` (seconds, memory) tells. They are the only
     parts that differ between two runs of the same inputs.
     """
@@ -31,6 +33,7 @@ class Manifest:
     side_files: Mapping[str, str]
     bytes: int
     bits_per_weight: float
+    quantized_bits_per_weight: float
     evaluation: Mapping[str, Any] | None
     engines: Mapping[str, str | None]
     remarks: tuple[str, ...]
@@ -45,6 +48,14 @@ class Manifest:
     def to_dict(self) -> dict[str, Any]:
         """For JSON; the schema's version comes first."""
         return {"schema_version": SCHEMA_VERSION, "quantkit": __version__, **asdict(self)}
+
+
+def bits_text(quantized: float | None, whole: float) -> str:
+    """Stored bits of a weight in the quantized linears, where they are known, and over all."""
+    if quantized is None:
+        return f"{whole:.2f} bits a weight over the whole model"
+    linears = f"{quantized:.2f} bits a weight in the quantized linears"
+    return f"{linears}, {whole:.2f} over the whole model"
 
 
 def environment(device: str) -> dict[str, str]:

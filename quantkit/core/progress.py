@@ -1,7 +1,7 @@
 """Progress of long work, for whoever asked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -9,15 +9,15 @@ class Progress:
     """What a `report` callback gets after each step of a long run.
 
     `done` of `total` steps of `stage` are done, the last of them on `detail` (a block, a module).
-    `seconds_left` is of the stage, None while it is not known. Stages follow one another; those of
-    a part of a larger run carry its name: `mixed: quantize`.
+    `fraction` is the share of the stage's work that is done, where steps differ much in length.
+    Stages follow one another; those of a part of a larger run carry its name: `mixed: quantize`.
     """
 
     stage: str
     done: int
     total: int
     detail: str = ""
-    seconds_left: float | None = None
+    fraction: float | None = None
 
 
 Report = Callable[[Progress], None]
@@ -26,3 +26,8 @@ Report = Callable[[Progress], None]
 
 def silent(_: Progress) -> None:
     """Report to nobody."""
+
+
+def part_of(whole: str, report: Report) -> Report:
+    """`report` for stages that are parts of `whole`: `forward` is `evaluate: forward` to it."""
+    return lambda progress: report(replace(progress, stage=f"{whole}: {progress.stage}"))

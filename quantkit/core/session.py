@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.progress import Report, part_of, silent
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,4 @@ class Session:
 
     def under(self, part: str) -> Session:
         """The same session, its stages reported as `part: stage`."""
-
-        def report(progress: Progress) -> None:
-            self.report(replace(progress, stage=f"{part}: {progress.stage}"))
-
-        return replace(self, report=report)
+        return replace(self, report=part_of(part, self.report))

@@ -83,4 +83,5 @@ ENGINE = Engine(
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
     serves=serves,
+    serve="python -m sglang.launch_server --model-path",
 )

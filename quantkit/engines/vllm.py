@@ -108,5 +108,6 @@ ENGINE = Engine(
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
     serves=serves,
+    serve="vllm serve",
     methods=METHODS,
 )

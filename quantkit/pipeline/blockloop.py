@@ -8,7 +8,6 @@ really give, for the price of one forward. A pause is a switch of greenlets.
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
 
 import torch
 from greenlet import getcurrent, greenlet
@@ -41,7 +40,6 @@ def quantize_blocks(
     """
     batches, calls = model.enter(input_ids) if input_ids is not None else ([], [])
     count = len(model.skeleton.blocks)
-    started = monotonic()
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(model.load_block, 0)
         for index in range(count):
@@ -56,8 +54,7 @@ def quantize_blocks(
                     _solve_blindly(state, job)
             drop(block)
             give_back()
-            left = (monotonic() - started) / (index + 1) * (count - index - 1)
-            report(Progress("quantize", index + 1, count, state.summary(), left))
+            report(Progress("quantize", index + 1, count, state.summary()))
             yield state
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
@@ -43,6 +44,7 @@ def manifest_of(
         side_files=built.side_files,
         bytes=built.bytes,
         bits_per_weight=8 * built.bytes / weights,
+        quantized_bits_per_weight=_quantized_bits(prepared),
         evaluation=None,
         engines=dict(_engines(prepared)),
         remarks=(*prepared.plan.remarks, *remarks),
@@ -50,6 +52,18 @@ def manifest_of(
         planned={},
         measured={},
     )
+
+
+def _quantized_bits(prepared: Prepared) -> float:
+    """Stored bits of a weight in the quantized linears, scales and zero points included."""
+    stored = weights = 0
+    for fate in prepared.plan.fates:
+        if fate.scheme is not None:
+            dtype = prepared.model.dtype_name
+            layout = prepared.format.layout(fate.scheme, fate.linear, dtype)
+            stored += sum(DTYPE_BYTES[kind] * math.prod(shape) for kind, shape in layout.values())
+            weights += fate.linear.out_features * fate.linear.in_features
+    return 8 * stored / weights
 
 
 def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:

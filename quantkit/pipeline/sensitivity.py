@@ -9,7 +9,6 @@ in fp32, since a single group moves the distribution by less than the rounding o
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 
 import torch
 from torch import nn
@@ -84,7 +83,7 @@ def measure_effects(
     first = len(batches) - _batch_count(probe.scored)
     losses: list[list[float]] = [[] for _ in choices]
     variants: list[_Variant] = []
-    count, started = len(wide.skeleton.blocks), monotonic()
+    count = len(wide.skeleton.blocks)
     for index in range(count):
         block, now = wide.load_block(index), [call[index] for call in calls]
         here = [k for k, choice in enumerate(choices) if choice.block == index]
@@ -104,8 +103,8 @@ def measure_effects(
         give_back()
         done = (index + 1) / count
         share = (done + done * done) / 2  # later blocks carry more variants
-        left = (monotonic() - started) * (1 - share) / share
-        report(Progress("sensitivity", index + 1, count, wide.skeleton.block_name(index), left))
+        name = wide.skeleton.block_name(index)
+        report(Progress("sensitivity", index + 1, count, name, share))
     divergences = _divergences(wide, batches[first:], variants, report)
     known = {(v.choice, v.option): kl for v, kl in zip(variants, divergences, strict=True)}
     return [

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
+from quantkit.core.notebook import html_table
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import unloaded
 from quantkit.planning.model.inventory import Part
@@ -98,6 +99,20 @@ class Forecast:
         """The largest build that fits, else the smallest that could be served at all."""
         served = self.served
         return next((o for o in served if o.fits), served[-1] if served else None)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                outlook.build.name,
+                outlook.bytes or None,
+                outlook.deployment.total if outlook.deployment else None,
+                outlook.deployment.longest if outlook.deployment else None,
+                outlook.fault or ("" if outlook.deployment is None else outlook.fits),
+            )
+            for outlook in self.outlooks
+        ]
+        head = ("build", "bytes", "bytes on a GPU", "longest context", "fits")
+        return html_table(self.model.name, head, rows)
 
 
 def forecast(

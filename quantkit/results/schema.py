@@ -8,7 +8,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from quantkit.core.notebook import html_table
 from quantkit.results.fit_result import Fit
+from quantkit.results.level import KlLevel
 from quantkit.results.performance import EngineSpeed, LocalSpeed, Memory, Segments, Speed
 from quantkit.results.quality import (
     CONFIDENCES,
@@ -25,6 +27,7 @@ from quantkit.results.quality import (
     TrueTokenChange,
 )
 from quantkit.results.record import Interval, Record
+from quantkit.results.summary import Summary
 
 __all__ = [  # the whole schema, whichever module states a part
     "CONFIDENCES",
@@ -70,6 +73,7 @@ ORIGINAL: Final = "original"
 class Subject(Record):
     """A model or an artifact: what was measured.
 
+    `bits_per_weight` is of all that is stored, `quantized_bits_per_weight` of the linears alone.
     `form` says how a stored reference is kept: "hidden" or "topk"; None for a model.
     """
 
@@ -78,6 +82,7 @@ class Subject(Record):
     sha256: str | None = None
     bytes: int | None = None
     bits_per_weight: float | None = None
+    quantized_bits_per_weight: float | None = None
     method: str | None = None
     scheme: str | None = None
     format: str | None = None
@@ -130,6 +135,7 @@ class EvalResult(Record):
     perplexity: Perplexity
     reference_perplexity: Perplexity | None = None
     kl: Divergence | None = None
+    kl_level: KlLevel | None = None
     top1_agreement: float | None = None
     top1_standard_error: float | None = None
     top1_ci95: Interval | None = None
@@ -154,12 +160,13 @@ class EvalResult(Record):
         """For JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
-    def summary(self) -> "Summary":
+    def summary(self) -> Summary:
         """What a table of many results shows of this one."""
         kl = self.kl
         return Summary(
             bytes=self.artifact.bytes,
             bits_per_weight=self.artifact.bits_per_weight,
+            quantized_bits_per_weight=self.artifact.quantized_bits_per_weight,
             perplexity=self.perplexity.value,
             perplexity_standard_error=self.perplexity.standard_error,
             kl_mean=kl.mean if kl else None,
@@ -169,19 +176,9 @@ class EvalResult(Record):
             gates_missed=sum(gate.status == "failed" for gate in self.gates),
         )
 
-
-class Summary(Record):
-    """The figures of a result that go into a table of many."""
-
-    bytes: int | None = None
-    bits_per_weight: float | None = None
-    perplexity: float | None = None
-    perplexity_standard_error: float | None = None
-    kl_mean: float | None = None
-    kl_standard_error: float | None = None
-    top1_agreement: float | None = None
-    metrics: dict[str, MetricFigure] = Field(default_factory=dict)
-    gates_missed: int = 0
+    def _repr_html_(self) -> str:
+        rows = {"": self.kl_level.meaning if self.kl_level else "", **self.summary().figures()}
+        return html_table(self.artifact.name, ("figure", "value"), rows.items())
 
 
 class SweepRun(Record):
@@ -214,3 +211,8 @@ class SweepResult(Record):
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return self.model_dump(mode="json", by_alias=True)
+
+    def _repr_html_(self) -> str:
+        head = ("run", *Summary().figures(), "state")
+        rows = [(r.label, *r.summary.figures().values(), r.why or r.status) for r in self.runs]
+        return html_table(self.model.name, head, rows)

@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from quantkit.checkpoint.files import inside, opened, read_into
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError
+from quantkit.core.manifest import bits_text
 from quantkit.recipes.document import dump, parse
 
 CARD_BYTES = 64 * 2**10
@@ -25,7 +26,7 @@ TEMPLATE = """\
 {{ base }}, quantized with quantkit {{ manifest.quantkit }}: method **{{ recipe.method }}**, \
 format **{{ manifest.format }}**, {{ schemes | join(", ") }}. \
 Weight files: {{ "{:,}".format(manifest.bytes) }} bytes, \
-{{ "%.2f" | format(manifest.bits_per_weight) }} bits per weight.
+{{ bits }}.
 {%- if quality %}
 
 ## Quality
@@ -36,6 +37,13 @@ Weight files: {{ "{:,}".format(manifest.bytes) }} bytes, \
 | {{ name }} | {{ original }} | {{ quantized }} |
 {% endfor %}
 {{ protocol }}
+{%- if level %}
+
+{{ level.meaning }}.
+{%- for step in level.next %}
+- To try: `{{ step }}`
+{%- endfor %}
+{%- endif %}
 {%- endif %}
 
 ## Loading
@@ -99,11 +107,13 @@ def model_card(manifest: Mapping[str, Any], source: Path | None = None) -> str:
         manifest=manifest,
         recipe={"description": "", **manifest["recipe"]},
         schemes=schemes,
+        bits=bits_text(manifest.get("quantized_bits_per_weight"), manifest["bits_per_weight"]),
         base=base,
         title=f"{base.rpartition('/')[2]} {' '.join(schemes)} ({manifest['recipe']['method']})",
         front=dump(_front_matter(manifest, schemes, source)),
         quality=_quality(evaluation),
         protocol=_protocol(evaluation.get("protocol", {})),
+        level=evaluation.get("kl_level"),
         smoke=evaluation.get("protocol", {}).get("text") == "smoke",
         usages=_usages(manifest["format"], [e for e, reason in stated.items() if not reason]),
         refused={engine: reason for engine, reason in stated.items() if reason},

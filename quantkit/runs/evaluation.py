@@ -20,6 +20,7 @@ from quantkit.eval.text import TextChoice
 from quantkit.pipeline.folder import ModelFolder, open_folder
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import engine_support, judge, recipe_gates, require_decidable
+from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import EvalResult
 
 
@@ -68,6 +69,7 @@ def measure(
         told = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
         extras["memory"] = memory.model_copy(update=told)
     found = found.model_copy(update=extras)
+    found = found.model_copy(update={"kl_level": kl_level(found)})
     outcomes = judge((*gates, *wanted.gates), found, wanted.baseline)
     return found.model_copy(update={"gates": list(outcomes)})
 

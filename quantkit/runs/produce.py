@@ -11,6 +11,7 @@ from quantkit.checkpoint.source import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.limit import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
+from quantkit.core.notebook import html_table
 from quantkit.core.progress import Progress
 from quantkit.core.session import Session
 from quantkit.eval.report.load import study_of_manifest
@@ -26,6 +27,7 @@ from quantkit.pipeline.write import planned_tensors
 from quantkit.recipes.schema import document_of
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import SMOKE, engine_support, judge, unscored
+from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.runs.card import model_card
 from quantkit.runs.forecast import forecast, require_memory
@@ -46,9 +48,11 @@ class QuantizeResult:
     output: Path
     bytes: int
     bits_per_weight: float
+    quantized_bits_per_weight: float
     cost: Cost
     planned: Mapping[str, float]
     measured: Mapping[str, float]
+    engines: Mapping[str, str | None]
     recipe: Mapping[str, Any]
     modules: tuple[Mapping[str, Any], ...]
     evaluation: EvalResult | None
@@ -62,15 +66,28 @@ class QuantizeResult:
             "output": str(self.output),
             "bytes": self.bytes,
             "bits_per_weight": self.bits_per_weight,
+            "quantized_bits_per_weight": self.quantized_bits_per_weight,
             **asdict(self.cost),
             "planned": dict(self.planned),
             "measured": dict(self.measured),
+            "engines": dict(self.engines),
             "recipe": dict(self.recipe),
             "modules": [dict(module) for module in self.modules],
             "evaluation": self.evaluation.to_dict() if self.evaluation else None,
             "gates": [gate.model_dump() for gate in self.gates],
             "remarks": list(self.remarks),
         }
+
+    def _repr_html_(self) -> str:
+        made = {
+            "method, format": f"{self.recipe['method']}, {self.recipe['format']}",
+            "bytes": self.bytes,
+            "bits, quantized linears": self.quantized_bits_per_weight,
+            "bits, whole model": self.bits_per_weight,
+            "seconds": self.cost.seconds,
+        }
+        figures = self.evaluation.summary().figures() if self.evaluation else {}
+        return html_table(str(self.output), ("figure", "value"), {**figures, **made}.items())
 
 
 @dataclass(frozen=True)
@@ -164,9 +181,11 @@ def finish(
         output=writer.output,
         bytes=manifest.bytes,
         bits_per_weight=manifest.bits_per_weight,
+        quantized_bits_per_weight=manifest.quantized_bits_per_weight,
         cost=draft.watch(),
         planned=manifest.planned,
         measured=manifest.measured,
+        engines=manifest.engines,
         recipe=manifest.recipe,
         modules=manifest.modules,
         evaluation=judged if found else None,
@@ -188,6 +207,7 @@ def _judged(
             "name": name,
             "bytes": manifest.bytes,
             "bits_per_weight": manifest.bits_per_weight,
+            "quantized_bits_per_weight": manifest.quantized_bits_per_weight,
             "method": recipe.method,
             "scheme": ", ".join(sorted({str(module["scheme"]) for module in manifest.modules})),
             "format": manifest.format,
@@ -203,7 +223,8 @@ def _judged(
             "undecided": recipe.undecided if decides else "warn",
         }
     )
-    return whole.model_copy(update={"gates": list(judge(recipe.gates, whole, baseline))})
+    outcomes = list(judge(recipe.gates, whole, baseline))
+    return whole.model_copy(update={"gates": outcomes, "kl_level": kl_level(whole)})
 
 
 def _publish(

@@ -152,7 +152,7 @@ def test_a_new_metric_reaches_json_gates_baselines_tables_and_page(
 
     assert any(line.startswith("Surprising tokens  ") for line in evaluation_lines(found.to_dict()))
     run = SweepRun(key="a", label="a", family="f", summary=found.summary(), status="done")
-    assert "Surprising tokens" in sweep_table([run])
+    assert "Surprising tokens" in str(sweep_table([run]))
     for name in ("report.html", "report.md", "report.csv", "report.json"):
         page = write_report([path.parent], tmp_path / name).output.read_text(encoding="utf-8")
         named = "surprise_share" if name.endswith(("csv", "json")) else "Surprising tokens"

@@ -12,7 +12,7 @@ from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import Source
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
-from quantkit.core.progress import Report, silent
+from quantkit.core.progress import Report, part_of, silent
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.session import Session
 from quantkit.eval.compare import stored_reference, text_of
@@ -63,7 +63,7 @@ def begin(
     path = inputs.folder / RUNS / ORIGINAL / EVAL_FILE
     if not _is_of(path, text, reference):
         path.parent.mkdir(exist_ok=True)
-        subject, report = reference.subject, session.report
+        subject, report = reference.subject, part_of(ORIGINAL, session.report)
         found = evaluate_models(original.model, text, artifact=subject, report=report)
         write_json(path, found.to_dict())
     sealed = []

@@ -240,14 +240,15 @@ def run_sweep(
     by_key = {job.key: job for job in jobs}
     waiting = [by_key[run.key] for run in start.runs if run.status == "pending"]
     _write(folder, sweep)
-    began, total = time.monotonic(), len(waiting)
+    total = len(waiting)
+    if waiting:
+        report(Progress("sweep", 0, total))
     for count, run in enumerate(runner([Attempt(folder, job, execute) for job in waiting]), 1):
         runs = [run if run.key == known.key else known for known in sweep.runs]
         sweep = sweep.model_copy(update={"runs": runs})
         _write(folder, sweep)
-        left = (time.monotonic() - began) / count * (total - count)
         told = f"{run.label}: {run.why or run.status}"
-        report(Progress("sweep", count, total, told, left))
+        report(Progress("sweep", count, total, told))
     return sweep
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from quantkit.results.schema import Subject, Summary, SweepResult, SweepRun
+from quantkit.results.schema import Subject, SweepResult, SweepRun
+from quantkit.results.summary import Summary
 
 Call = Callable[..., tuple[int, str, str]]
 SWEPT = SweepResult(
@@ -26,7 +27,8 @@ SWEPT = SweepResult(
             status="done",
             summary=Summary(
                 bytes=3_210_000,
-                bits_per_weight=4.53,
+                bits_per_weight=6.42,
+                quantized_bits_per_weight=4.53,
                 perplexity=5.1,
                 perplexity_standard_error=0.12,
                 kl_mean=0.012,
@@ -55,9 +57,9 @@ def test_runs_become_one_table_or_one_document(
     assert seen["output"] == Path("kept")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
-        "recipe size bits/weight KL, nats same top-1 perplexity time",
+        "recipe size bits (all) KL, nats same top-1 perplexity time",
         "original 11 MB - - - 5.00 +- 0.11 -",
-        "gptq W4 3.21 MB 4.53 0.0120 +- 0.0010 95.1 % 5.10 +- 0.12 3.2 s",
+        "gptq W4 3.21 MB 4.53 (6.42) 0.0120 +- 0.0010 95.1 % 5.10 +- 0.12 3.2 s",
         "nf4 - - - - - - no",
         "report: /tmp/page.html",
     ]

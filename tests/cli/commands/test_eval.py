@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from quantkit.cli.render.figures import evaluation_lines
+from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import (
     Divergence,
     EvalResult,
@@ -77,7 +78,7 @@ def test_options_are_handed_on_and_figures_are_lines(
     assert out.splitlines() == [
         "KL     0.0912 +- 0.0031 nats   p99 0.7   p99.9 1.2   max 3.1   noise 1e-05",
         "top-1  87.12 +- 0.40 %   PPL 28.31 +- 0.91   +1.84 +- 0.19 % of the original's",
-        "on 8192 tokens of smoke, protocol qk@1; can show: KL 3.1 %, PPL 0.53 %",
+        "on 8192 tokens of smoke, protocol qk@1; detectable: KL 3.1 %, PPL 0.53 %",
     ]
     assert all(len(line) <= 80 for line in out.splitlines())
 
@@ -110,16 +111,19 @@ def test_without_a_reference_there_is_only_perplexity() -> None:
     assert evaluation_lines(found) == ["PPL 2", "on 3 tokens", "a note"]
 
 
-def test_a_kl_in_the_noise_is_said_to_be_none() -> None:
-    kl = Divergence(mean=2e-5, floor_mean=1e-5)
-    lines = evaluation_lines(RESULT.model_copy(update={"kl": kl}).to_dict())
-    assert "not distinguishable from the reference: under three times its own noise" in lines
+def test_how_large_a_kl_is_stands_below_it_with_what_to_try() -> None:
+    kl = Divergence(mean=0.2, floor_mean=1e-5)
+    artifact = Subject(name="a", bytes=2_000_000)
+    large = RESULT.model_copy(update={"kl": kl, "artifact": artifact})
+    lines = evaluation_lines(large.model_copy(update={"kl_level": kl_level(large)}).to_dict())
+    assert "KL 0.2 is large: 4 bits usually stay under 0.1" in lines
+    assert any(line.startswith("try: quantkit fit MODEL -o OUT --size ") for line in lines)
 
 
 def test_figures_that_are_no_measurement_are_called_so() -> None:
     perplexity = {"value": None, "standard_error": None}
     found = {"perplexity": perplexity, "tokens": 3, "notes": ["NaN"], "status": "invalid"}
-    assert evaluation_lines(found)[-2:] == ["these figures are no measurement:", "NaN"]
+    assert evaluation_lines(found)[-2:] == ["these figures are not valid:", "NaN"]
 
 
 @pytest.mark.parametrize("flags", ["--windows 0", "--sequence-length 1", "--windows x"])

@@ -53,7 +53,7 @@ def test_the_table_names_what_was_built() -> None:
         windows=16, mixed=mixed, uniform=point, frontier=[FitPoint(bytes=9_000_000, kl=0)],
         uniforms=[point.model_copy(update={"measured_kl": None})],
     )  # fmt: skip
-    lines = frontier_table(found).splitlines()
+    lines = str(frontier_table(found)).splitlines()
     assert [line.split("  ")[0] for line in lines[1:]] == [
         "W4 g32 sym built",
         "mixed, built",

@@ -29,10 +29,12 @@ def result(gates: tuple[GateOutcome, ...] = ()) -> QuantizeResult:
     return QuantizeResult(
         output=Path("out"),
         bytes=12_345_678,
-        bits_per_weight=4.53,
+        bits_per_weight=6.53,
+        quantized_bits_per_weight=4.25,
         cost=Cost(75.0, 150.0, 2 * 10**9),
         planned={"bytes": 12_345_678, "work_bytes": 8 * 10**8, "peak_rss_bytes": 1_300_000_000},
         measured={"seconds": 60.0, "cpu_seconds": 120.0, "peak_rss_bytes": 1_200_000_000},
+        engines={"sglang": None, "transformers": None, "vllm": None},
         recipe=document_of(build_recipe()),
         modules=tuple(modules),
         evaluation=None,
@@ -100,11 +102,12 @@ def test_the_closing_table_joins_like_linears_and_says_what_it_cost(
     code, out, err = quantkit("quantize", "m", "-o", "out")
     assert code == 0
     assert "model.layers.*.mlp.down_proj  W4 g64 sym      3         0.01        0.02" in out
-    assert "out: 12.3 MB, 4.53 bits per weight\n1 min 15 s, 2 min 30 s of CPU, at most 2 GB" in out
+    assert "out: 12.3 MB, 4.25 bits a weight in the quantized linears, 6.53 over the wh" in out
+    assert "\n1 min 15 s, 2 min 30 s of CPU, at most 2 GB" in out
     assert "of memory; made in 1.2 GB of 1.3 GB planned" in out
     assert "group size 64: the largest" in out
-    assert "next: quantkit generate out" in out
-    assert err == "quantize 1/1  model.layers.0\n"
+    assert 'next: vllm serve out\nor: quantkit generate out "Once upon a time"' in out
+    assert err == "[   0 s] quantize: model.layers.0\n"
 
 
 def test_json_is_the_result_alone(quantkit: Call, called: dict[str, Any]) -> None:
@@ -187,7 +190,7 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ("", "no output folder"),
+        ("", "--output is required"),
         ("-o out --bits 5", "expected 2, 3, 4 or 8, not 5"),
         ("-o out --method gptw", "try: --method gptq"),
         ("-o out --recipe gptw", "try: --recipe gptq"),

@@ -30,7 +30,7 @@ def test_a_recipe_with_a_grid_of_its_own_comes_once() -> None:
 
 
 def test_wrong_lists_are_refused() -> None:
-    with pytest.raises(InputError, match="no recipe"):
+    with pytest.raises(InputError, match="--recipes is empty"):
         list(grid([], [], []))
     with pytest.raises(InputError, match="--bits four"):
         list(grid(["rtn"], ["four"], []))

@@ -8,7 +8,7 @@ import pytest
 
 from quantkit.api import evaluation
 from quantkit.cli.console import Console
-from quantkit.cli.render.gates import conclude, gate_text, task_lines
+from quantkit.cli.render.gates import conclude, gate_lines, task_lines
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.results.schema import GateOutcome
 
@@ -145,7 +145,7 @@ def test_the_table_fits_what_it_says_and_reasons_come_below() -> None:
             expression='engines.vllm == "passed"', value="no", limit="passed", status="failed"
         ),
     ]
-    assert gate_text([o.model_dump() for o in outcomes]).splitlines() == [
+    assert "\n".join(map(str, gate_lines([o.model_dump() for o in outcomes]))).splitlines() == [
         "",
         "gates  1 passed, 1 failed, 1 undecided",
         "gate                      measured  95 % interval   limit   outcome",
@@ -154,7 +154,7 @@ def test_the_table_fits_what_it_says_and_reasons_come_below() -> None:
         'engines.vllm == "passed"  no        -               passed  failed',
         "tasks.recovery >= 99%: not measured",
     ]
-    assert gate_text([]) == ""
+    assert gate_lines([]) == []
 
 
 def test_only_what_failed_ends_in_3(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,6 +178,6 @@ def test_a_task_is_a_row() -> None:
         "mcnemar_p": 0.42,
         "detectable_fraction": 0.031,
     }
-    _, lines = task_lines({"tasks": [task]})
+    lines = str(task_lines({"tasks": [task]})[1])
     assert "52.0 %    50.0 %  96.0 +- 4.0 %  9 lost, 5 won  0.42  3.1 points" in lines
     assert task_lines({"tasks": []}) == []

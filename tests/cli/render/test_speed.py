@@ -31,8 +31,7 @@ def test_each_cell_and_load_is_a_line() -> None:
     found = {"speed": speed.model_dump(), "memory": memory.model_dump()}
     assert speed_lines(found) == [
         "1 x 512 tokens: prefill 812 (0.41 x), decode 57.3 tokens/s with torch int4pack (cpu)",
-        "vllm at 16: 575.3 tokens/s, TTFT 736 ms (p99 827), 2 failed "
-        "with a kernel it does not name",
+        "vllm at 16: 575.3 tokens/s, TTFT 736 ms (p99 827), 2 failed with an unnamed kernel",
         "memory in MiB: linear 3.0, scales 0.5",
     ]
 

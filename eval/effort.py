@@ -1,0 +1,72 @@
+"""How long an evaluation takes, said before it begins."""
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from quantkit.core.progress import Progress, Report
+from quantkit.eval.text import EvaluationText
+from quantkit.model.opened import OpenModel
+from quantkit.planning.run.estimate import span
+from quantkit.planning.run.timing import LEAST, MOST
+
+SHORT = 2.0
+"""Seconds that nobody has to be told of."""
+FEW = 10**10
+"""Products that no machine takes longer for."""
+SHAPE = (256, 1024)
+"""Rows and width of the product that is timed."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """`passes`: how often all blocks run on the text; `scorings`: how often it gets logits."""
+
+    passes: float
+    scorings: int
+
+
+def triage_effort(blocks: int, kinds: int) -> Effort:
+    """The effort of `triage`: a variant for each block and kind of linear, in either direction.
+
+    Block i runs for 2 (i + 1) variants of blocks, those of kinds and the two whole models.
+    """
+    return Effort(blocks + 3 + 2 * kinds, 2 * (2 * blocks + 2 * kinds + 1))
+
+
+def announce(
+    stage: str, effort: Effort, model: OpenModel, text: EvaluationText, report: Report
+) -> None:
+    """Report how long `stage` will take, unless that is next to nothing."""
+    seconds = effort_seconds(effort, model, text)
+    if seconds[1] > SHORT:
+        scored = sum(stop - start for start, stop in text.spans)
+        rows = f"{scored:,} tokens, {text.vocabulary:,} logits each"
+        report(Progress(stage, 1, 1, f"{span(seconds)} ({rows})"))
+
+
+def effort_seconds(effort: Effort, model: OpenModel, text: EvaluationText) -> tuple[float, float]:
+    """Fewest and most seconds, from products that are timed now; 0 where they are few."""
+    blocks = sum(p.numel() for block in model.skeleton.blocks for p in block.parameters())
+    scored = sum(stop - start for start, stop in text.spans)
+    width = int(model.config.get_text_config().hidden_size)
+    forward = effort.passes * blocks * text.inputs.numel()
+    head = effort.scorings * scored * width * text.vocabulary
+    if forward + head < FEW:
+        return 0.0, 0.0
+    seconds = forward * product_seconds(model.dtype) + head * product_seconds(torch.float32)
+    return LEAST * seconds, MOST * seconds
+
+
+@torch.no_grad()
+def product_seconds(dtype: torch.dtype) -> float:
+    """Seconds of one product of a weight and an activation, in a matrix product on the CPU."""
+    rows, width = SHAPE
+    weight, inputs = torch.ones(width, width, dtype=dtype), torch.ones(rows, width, dtype=dtype)
+    found = []
+    for _ in range(3):
+        started = perf_counter()
+        torch.nn.functional.linear(inputs, weight)
+        found.append(perf_counter() - started)
+    return min(found) / (rows * width**2)
