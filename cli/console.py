@@ -16,7 +16,6 @@ PLAIN_LINE_SECONDS = 5.0
 LIVE_LINE_SECONDS = 0.1
 SOON = 2.0
 BROKEN_PIPE = 141
-GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -122,25 +121,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         for row in [list(head), *cells]
     ]
     return "\n".join(lines)
-
-
-def size(count: float) -> str:
-    """Bytes with a decimal unit: `1.24 GB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-def gib(count: int) -> str:
-    """Bytes as GiB, to three figures or a tenth."""
-    return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
-
-
-def excess(count: int) -> str:
-    """Bytes that are missing as GiB, never as none."""
-    return gib(count) if count >= GIB / 100 else "under 0.01"
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.core.manifest import environment
 from quantkit.core.progress import Report, silent
+from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.eval.metric import Figures, Metric, Scores
 from quantkit.eval.planned_memory import planned_memory
 from quantkit.eval.reference_store import Reference
@@ -23,7 +24,6 @@ from quantkit.eval.walking import (
     walk_reference,
     walk_together,
 )
-from quantkit.model.open import TOKENS_PER_BATCH
 from quantkit.pipeline.manifest import device_name
 from quantkit.results.estimate import POWER_FACTOR
 from quantkit.results.schema import EvalResult, Subject

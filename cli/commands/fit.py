@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quantkit.cli.console import Console, size, table
+from quantkit.cli.console import Console, table
 from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, parse_tokens
 from quantkit.core.errors import InputError
+from quantkit.core.units import size
 
 if TYPE_CHECKING:
     from quantkit.results.fit_result import Fit, FitPoint

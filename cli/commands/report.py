@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from quantkit.cli.console import Console, printable, size
+from quantkit.cli.console import Console, printable
+from quantkit.core.units import size
 
 EXAMPLES = """\b
 Examples:

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.console import duration, size, table, with_error
+from quantkit.cli.console import duration, table, with_error
+from quantkit.core.units import size
 
 if TYPE_CHECKING:
     from quantkit.results.schema import SweepRun, Triage

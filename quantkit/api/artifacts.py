@@ -102,15 +102,15 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         report: is told how far the work is.
     """
     from quantkit.pipeline.start import device_of
-    from quantkit.planning.serve.room import Asked
+    from quantkit.planning.serve.room import Budget
     from quantkit.runs.fit import choose as fitting
 
     check_output(Path(output))
     schemes, device = fitting.schemes_of(bits, group_sizes), device_of(device)
-    asked = Asked(engine, size, gpu, context, batch, tp).checked()
+    budget = Budget(engine, size, gpu, context, batch, tp).checked()
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
-    wanted = fitting.want(source, Path(output), asked, schemes, calibration)
+    wanted = fitting.want(source, Path(output), budget, schemes, calibration)
     return fitting.fit(replace(wanted, device=device, trust_remote_code=trust_remote_code), report)
 
 
@@ -119,15 +119,25 @@ def dry_run(
     *,
     recipe: Recipe | None = None,
     device: str = "auto",
+    max_shard_size: int = DEFAULT_SHARD_SIZE,
     trust_remote_code: bool = False,
 ) -> Plan:
-    """What `quantize` would do with each linear, without doing it (`quantize --dry-run`).
+    """What `quantize` would do with each linear and what it needs (`quantize --dry-run`).
+
+    `files`, `memory` and `time` are those that `quantize` goes by. Memory that this machine lacks
+    is shown, not refused; seconds are known where the machine was timed (`doctor(time=True)`).
 
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
+    from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.start import checked, start
+    from quantkit.runs.forecast import plan_here
 
     wanted, device = checked(recipe, device)
     source = resolve(model, trust_remote_code=trust_remote_code)
-    return start(source.folder, wanted, device, trust_remote_code=trust_remote_code).plan
+    prepared = start(source.folder, wanted, device, trust_remote_code=trust_remote_code)
+    spec = prepared.plan.recipe.calibration
+    calibration = calibrate(prepared.model, spec, trust_remote_code=trust_remote_code)
+    windows = tuple(calibration.input_ids.shape) if calibration else (0, 0)
+    return plan_here(prepared, windows, max_shard_size, timed=False)

@@ -18,7 +18,7 @@ from quantkit.model.embedded_model import FOLDER
 from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.start import start
-from quantkit.planning.run.timing import Pace, Solving, machine_key
+from quantkit.planning.run.timing import MachineSpeed, Solving, machine_key
 from quantkit.recipes.loader import build_recipe
 from quantkit.stats.hessian import CHUNK, InputCollector
 from quantkit.stats.inputs import InputStats
@@ -38,11 +38,11 @@ SCHEMES = (
 DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32}
 
 
-def measure_pace(report: Report = silent) -> Pace:
-    """The pace of this machine's CPU with as many threads as torch uses.
+def time_machine(report: Report = silent) -> MachineSpeed:
+    """The speed of this machine's CPU with as many threads as torch uses.
 
     Raises:
-        ResourceError: the system does not tell how much memory a process holds.
+        ResourceError: the system does not report how much memory a process holds.
     """
     small = start(FOLDER, build_recipe("rtn"))  # then all that a run imports is there
     calibrate(small.model, CalibrationSpec(samples=4, sequence_length=64))
@@ -50,7 +50,7 @@ def measure_pace(report: Report = silent) -> Pace:
     give_back()
     base = resident_bytes()
     if base is None:
-        raise ResourceError("this system does not tell what a process holds", hint="Linux")
+        raise ResourceError("this system does not report the memory of a process", hint="Linux")
     methods = [registry.load("methods", name, "METHOD") for name in registry.names("methods")]
     generator = torch.Generator().manual_seed(0)
     inputs = {width: _inputs(width, generator) for _, width in SHAPES}
@@ -59,7 +59,7 @@ def measure_pace(report: Report = silent) -> Pace:
         report(Progress("timing", done, len(methods), method.name))
         solving[method.name] = _solving(method, inputs, generator)
     widest = max(inputs)
-    return Pace(
+    return MachineSpeed(
         machine=machine_key(),
         forward={name: _forward(dtype) for name, dtype in DTYPES.items()},
         hessian=_hessian(inputs[widest]),

@@ -15,6 +15,7 @@ from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
@@ -34,8 +35,7 @@ from quantkit.model.walk import BlockInputs, embed, leave, release
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-TOKENS_PER_BATCH = 2048
-"""Tokens that go through a block at once; fixed, so that results do not depend on a setting."""
+
 HEAD_ROWS = 8192
 """Rows of the output head that are widened to fp32 at once."""
 SENSES = ("vision_config", "audio_config")

@@ -43,7 +43,9 @@ def choices_of(
     All routed experts of a block are one: engines run them as one operation.
     """
     rules = tuple(checks)
-    quantized = {f.linear.name: f.linear for f in prepared.plan.fates if f.scheme is not None}
+    quantized = {
+        d.linear.name: d.linear for d in prepared.plan.dispositions if d.scheme is not None
+    }
     skeleton = prepared.model.skeleton
     found = []
     for index in range(len(skeleton.blocks)):

@@ -59,9 +59,9 @@ def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
     for name in registry.names("engines"):
         engine: Engine = registry.load("engines", name, "ENGINE")
         reasons = (
-            engine.refuses(prepared.format.name, fate.scheme, fate.linear)
-            for fate in prepared.plan.fates
-            if fate.scheme is not None
+            engine.refuses(prepared.format.name, each.scheme, each.linear)
+            for each in prepared.plan.dispositions
+            if each.scheme is not None
         )
         reason = next((r for r in reasons if r), None)
         yield name, reason.partition("; try: ")[0] if reason else None

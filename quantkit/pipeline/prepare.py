@@ -8,7 +8,7 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format, LinearFacts, ModelFacts
 from quantkit.core.method import Method
-from quantkit.core.plan import Fate, Plan, make_plan
+from quantkit.core.plan import Disposition, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of
 from quantkit.model.open import OpenModel
@@ -49,9 +49,10 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     facts, idle = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if idle:
-        fates = tuple(Fate(f, None, "the forward never calls it") for f in idle)
+        left = tuple(Disposition(f, None, "the forward never calls it") for f in idle)
         remark = f"{len(idle)} linears that the forward never calls are copied"
-        plan = replace(plan, fates=plan.fates + fates, remarks=(*plan.remarks, remark))
+        remarks = (*plan.remarks, remark)
+        plan = replace(plan, dispositions=plan.dispositions + left, remarks=remarks)
     if not plan.schemes:
         raise RefusedError(
             "nothing is left to quantize", why="every linear is left out", hint="fewer overrides"

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from quantkit.cli.console import Console, duration, json_text, printable, size, table, with_error
+from quantkit.cli.console import Console, duration, json_text, printable, table, with_error
 from quantkit.core.progress import Progress
 
 
@@ -107,14 +107,6 @@ def test_a_table_is_aligned_and_numbers_are_flush_right() -> None:
 )
 def test_durations_are_short(seconds: float, told: str) -> None:
     assert duration(seconds) == told
-
-
-@pytest.mark.parametrize(
-    ("count", "told"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (12_345_678, "12.3 MB"), (1.2e12, "1.2 TB")],
-)
-def test_sizes_have_three_figures(count: float, told: str) -> None:
-    assert size(count) == told
 
 
 def test_a_figure_stands_with_its_error() -> None:

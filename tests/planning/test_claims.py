@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from quantkit.core.training import Training, total
 from quantkit.planning.model.kv import cache_bytes
 from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build, weigh
 from quantkit.planning.serve.activations import activation_peak
 from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.speed import decode_bound
 from quantkit.planning.train.backward import megatron_activations, saved_activations
-from quantkit.planning.train.memory import Training, total, training_memory
+from quantkit.planning.train.memory import training_memory
 from quantkit.recipes.loader import build_recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "memory-claims.md").read_text(encoding="utf-8")

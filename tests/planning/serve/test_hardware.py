@@ -9,7 +9,9 @@ import pytest
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.serve.hardware import RATES, find_gpu, known_gpus
 
-TABLE = tomllib.loads((resources.files("quantkit.planning.serve") / "hardware.toml").read_text("utf-8"))
+TABLE = tomllib.loads(
+    (resources.files("quantkit.planning.serve") / "hardware.toml").read_text("utf-8")
+)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_a_name_that_is_not_one_gpu_is_refused_with_those_near(text: str, named:
     with pytest.raises(InputError) as caught:
         find_gpu(text)
     assert all(name in (caught.value.why or "") for name in named)
-    assert ("several GPUs are called" in caught.value.what) == (text in ("v100", "a100 sxm"))
+    assert ("names several GPUs" in caught.value.what) == (text in ("v100", "a100 sxm"))
     option = caught.value.hint.partition(", or ")[0]
     assert find_gpu(option.removeprefix("--gpu ").strip('"')).name in (caught.value.why or "")
 

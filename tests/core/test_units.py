@@ -1,0 +1,36 @@
+import pytest
+
+from quantkit.core.units import excess, gigabytes, size, span
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (12_345_678, "12.3 MB"), (1.2e12, "1.2 TB")],
+)
+def test_sizes_have_three_figures(count: float, shown: str) -> None:
+    assert size(count) == shown
+
+
+def test_columns_are_in_gigabytes() -> None:
+    assert [gigabytes(count) for count in (0, 9_990_000_000, 131_400_000_000)] == [
+        "0.00",
+        "9.99",
+        "131.4",
+    ]
+
+
+def test_what_is_missing_is_never_nothing() -> None:
+    assert [excess(count) for count in (1, 10**7, 2 * 10**10)] == ["under 0.01", "0.01", "20.0"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        ((5, 40), "5 to 40 seconds"),
+        ((60, 240), "1 to 4 minutes"),
+        ((3600, 4e5), "1 to 1.1e+02 hours"),
+        ((1e6, 1e8), "12 to 1.2e+03 days"),
+    ],
+)
+def test_spans_are_in_the_unit_of_the_longer(seconds: tuple[float, float], shown: str) -> None:
+    assert span(seconds) == shown
