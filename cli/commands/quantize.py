@@ -177,14 +177,14 @@ def plan_rows(plan: "Plan") -> list[tuple[object, ...]]:
 
 def plan_text(plan: "Plan") -> str:
     """The plan as a table of like linears, and what the run needs."""
+    from quantkit.cli.render.plan import UNTIMED
     from quantkit.planning.run.estimate import summary
 
     lines = [table(("linear", "shape", "becomes", "", "count"), plan_rows(plan))]
     recipe = plan.recipe
     lines += [f"method {recipe.method}, format {recipe.format}", *plan.remarks]
-    timed = plan.time is None or plan.time.seconds is not None
-    unknown = "" if timed else ", unknown time (quantkit doctor --time)"
-    lines += [f"planned: {needs}{unknown}"] if (needs := summary(plan)) else []
+    lines += [f"planned: {summary(plan)}"] if plan.files else []
+    lines += [UNTIMED] if plan.time and plan.time.seconds is None else []
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from quantkit.core.serving import PlannedBuild, Server, Serving
 
 BAR = 60
+UNTIMED = "its time is unknown: quantkit doctor --time measures this machine"
 
 
 def plan_text(plan: "Plan", model: str, *, explain: bool) -> str:
@@ -128,9 +129,9 @@ def _run_lines(plan: "Plan") -> list[str]:
     peak = f"{size(memory.peak.bytes)} peak memory beside Python with torch"
     if memory.rss_bytes is not None:
         peak = f"{size(memory.rss_bytes)} peak memory"
-    lasts = span(time.seconds) if time.seconds else "unknown time (quantkit doctor --time)"
-    needs = f"{size(files.disk_bytes)} of free disk, {peak}, {lasts}"
-    return [f"quantize writes {size(files.bytes)} and needs {needs}"]
+    needs = f"{size(files.disk_bytes)} of free disk, {peak}"
+    line = f"quantize writes {size(files.bytes)} and needs {needs}"
+    return [f"{line}, {span(time.seconds)}"] if time.seconds else [line, UNTIMED]
 
 
 def _rules(plan: "Plan") -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from quantkit import api
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.writer import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import RefusedError, ResourceError
@@ -81,6 +82,23 @@ def test_real_runs_take_what_was_planned(
     assert planned["bytes"] == sum(files) == manifest["bytes"]
     assert 0.95 < planned["peak_rss_bytes"] / measured["peak_rss_bytes"] < 1.1
     assert planned["base_rss_bytes"] < measured["peak_rss_bytes"]
+
+
+def test_a_dry_run_is_the_plan_that_the_run_keeps(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, recipe = str(tiny_checkpoint("llama")), build_recipe(samples=4, sequence_length=64)
+    shared: dict[str, Any] = {"recipe": recipe, "device": "cpu", "max_shard_size": 700_000}
+    dry = api.dry_run(folder, **shared)
+    run = api.quantize(folder, tmp_path / "out", evaluate=False, **shared)
+    assert dry.files is not None
+    assert dry.files.bytes == run.bytes
+    assert dry.recipe == recipe
+    assert set(dry.schemes) == {module["name"] for module in run.modules}
+    found = dry.resources()
+    assert found.keys() == run.planned.keys()
+    for key in ("bytes", "work_bytes"):
+        assert found[key] == run.planned[key]
 
 
 def test_a_run_that_cannot_fit_is_refused_before_it_begins(
