@@ -17,7 +17,7 @@ def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> N
     assert code == 0
     lines = {line.split("  ")[0]: line for line in out.splitlines()}
     assert "embedded" in lines["build, GB"]
-    assert "19.0" in lines["bf16"]
+    assert "19.1" in lines["bf16"]
     both = json.loads(quantkit("plan", llama, "--against", str(EMBEDDED), "--json")[1])
     assert [document["model"] for document in both][1] == "embedded"
 
