@@ -61,9 +61,9 @@ def test_a_quantized_folder_is_planned_as_it_is(
     with pytest.raises(RefusedError, match="quantized already"):
         recipe_build(model, build_recipe("gptq"))
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="only its config") as caught:
+    with pytest.raises(InputError, match="weight files are missing") as caught:
         open_model(str(tmp_path / "config.json"))
-    assert "without its quantization_config is planned" in str(caught.value.hint)
+    assert "the config without its quantization_config" in str(caught.value.hint)
     del config["quantization_config"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert open_model(str(tmp_path / "config.json")).quantized is None
@@ -151,7 +151,7 @@ def test_the_rules_of_engines_hold_for_files_that_are_quantized(
     assert (reason or "") in (found.fault or "")
     assert "--method" not in (found.fault or "")
     unread = form in ("int8", "hqq", "fp8")
-    assert any("not known to plan" in note for note in model.notes) == unread
+    assert any("plan does not know" in note for note in model.notes) == unread
     if found.fault:
         option, other = found.fault.rpartition("; try: ")[2].split()
         assert option == "--engine"
