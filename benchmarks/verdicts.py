@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import quantkit
-from quantkit.planning.forecast import Forecast
+from quantkit.core.serving import Serving
 
 KNOWN = Path(__file__).parents[1] / "tests" / "planning" / "known_models.json"
 MODELS = (
@@ -57,7 +57,7 @@ def verdict(config: Path, gpu: str) -> str:
 
     `*` behind one that `quantize` does not make.
     """
-    found = quantkit.plan(str(config), gpu=gpu)
+    found = served(config, gpu)
     chosen = found.chosen
     if chosen is None or chosen.deployment is None:
         return "refused"
@@ -66,13 +66,20 @@ def verdict(config: Path, gpu: str) -> str:
     ranks = [hint.removeprefix("--tp ") for hint in found.hints if hint.startswith("--tp ")]
     if not ranks:
         return "no"
-    return f"{name_of(quantkit.plan(str(config), gpu=gpu, tp=int(ranks[0])))} on {ranks[0]} GPUs"
+    return f"{name_of(served(config, gpu, tp=int(ranks[0])))} on {ranks[0]} GPUs"
 
 
-def name_of(found: Forecast) -> str:
+def served(config: Path, gpu: str, tp: int | None = None) -> Serving:
+    """The builds of a model on a GPU."""
+    found = quantkit.plan(str(config), gpu=gpu, tp=tp).serving
+    assert found is not None
+    return found
+
+
+def name_of(found: Serving) -> str:
     """The chosen build in short."""
     assert found.chosen is not None
-    return found.chosen.build.name.split(" ")[0] + ("*" if found.refusal else "")
+    return found.chosen.name.split(" ")[0] + ("*" if found.refusal else "")
 
 
 def row(name: str, config: Path) -> str:

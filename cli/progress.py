@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from quantkit.cli.units import duration
 from quantkit.core.progress import Progress
+from quantkit.core.units import duration
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -6,9 +6,9 @@ from time import perf_counter
 import torch
 
 from quantkit.core.progress import Progress, Report
+from quantkit.core.units import span
 from quantkit.eval.text import EvaluationText
 from quantkit.model.opened import OpenModel
-from quantkit.planning.run.estimate import span
 from quantkit.planning.run.timing import LEAST, MOST
 
 SHORT = 2.0

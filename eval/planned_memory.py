@@ -5,8 +5,9 @@ from typing import Any
 import torch
 
 from quantkit.core.errors import QuantkitError
+from quantkit.core.serving import CacheDtype
 from quantkit.planning.model.config import read_architecture
-from quantkit.planning.model.kv import CacheDtype, dynamic_cache, state_bytes
+from quantkit.planning.model.kv import dynamic_cache, state_bytes
 from quantkit.planning.serve.activations import activation_peak
 from quantkit.results.schema import Memory
 

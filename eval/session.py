@@ -9,6 +9,7 @@ import torch
 from quantkit.core.errors import RefusedError
 from quantkit.core.manifest import environment
 from quantkit.core.progress import Report, part_of, silent
+from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.eval.metric import Scores, measure_all
 from quantkit.eval.planned_memory import planned_memory
 from quantkit.eval.scoring import Reference, score_tokens
@@ -21,7 +22,6 @@ from quantkit.eval.walking import (
     walk_reference,
     walk_together,
 )
-from quantkit.model.opened import TOKENS_PER_BATCH
 from quantkit.pipeline.processor import device_name
 from quantkit.results.estimate import POWER_FACTOR
 from quantkit.results.schema import EvalResult, Subject

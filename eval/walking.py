@@ -8,9 +8,9 @@ import torch
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Report, silent
+from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.eval.scoring import Side, Span, self_divergence
 from quantkit.eval.text import EvaluationText
-from quantkit.model.opened import TOKENS_PER_BATCH
 from quantkit.pipeline.memory import map_large_tensors
 
 FLOOR_WINDOWS = 2

@@ -69,8 +69,9 @@ def test_they_are_found_and_run(tmp_path: Path) -> None:
     recipe = build_recipe(
         method="absmax", format="plain", samples=2, sequence_length=64, settings=settings
     )
-    forecast = quantkit.plan(str(FOLDER), recipes=[recipe])
-    assert unloaded(output) in forecast.model.notes
+    serving = quantkit.plan(str(FOLDER), recipes=[recipe]).serving
+    assert serving is not None
+    assert unloaded(output) in serving.model.notes
     out = tmp_path / "out"
     result = quantkit.quantize(str(FOLDER), out, recipe=recipe, device="cpu", evaluate=False)
     assert not any(".down_proj" in module["name"] for module in result.modules)

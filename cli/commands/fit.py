@@ -16,8 +16,8 @@ from quantkit.cli.options import (
 )
 from quantkit.cli.render.ending import next_lines
 from quantkit.cli.tables import Part, Table, table
-from quantkit.cli.units import size
 from quantkit.core.errors import InputError
+from quantkit.core.units import size
 
 if TYPE_CHECKING:
     from quantkit.results.fit_result import Fit, FitPoint

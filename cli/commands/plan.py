@@ -1,4 +1,4 @@
-"""Tell what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
+"""Show what a model weighs, and whether it fits a GPU, before anything is fetched or run."""
 
 import gc
 from collections.abc import Collection
@@ -15,8 +15,8 @@ from quantkit.core.errors import InputError
 from quantkit.core.registry import nearest
 
 if TYPE_CHECKING:
-    from quantkit.planning.forecast import Forecast
-    from quantkit.planning.train.memory import Training
+    from quantkit.core.plan import Plan
+    from quantkit.core.training import Training
 
 EXAMPLES = """\b
 Examples:
@@ -52,22 +52,24 @@ def plan(
     recipe: Annotated[str | None, typer.Option(help="Recipe of the build, as in quantize.")] = None,
     bits: Annotated[int | None, typer.Option(help="Bits of the build, as in quantize.")] = None,
     train: Annotated[
-        str | None, typer.Option(help="A training run instead: full, lora or qlora.")
+        str | None, typer.Option(help="Plan a training run instead: full, lora or qlora.")
     ] = None,
-    gpus: Annotated[int, typer.Option(min=1, help="Data-parallel GPUs of the training.")] = 1,
-    zero: Annotated[str, typer.Option(help="States divided: 0, 1, 2, 3 or fsdp.")] = "0",
+    gpus: Annotated[int, typer.Option(min=1, help="Data-parallel GPUs of the training run.")] = 1,
+    zero: Annotated[str, typer.Option(help="What the GPUs share out: 0, 1, 2, 3 or fsdp.")] = "0",
     checkpointing: Annotated[str, typer.Option(help="none, selective or full.")] = "none",
-    offload: Annotated[str, typer.Option(help="States in RAM or on disk: none, cpu, nvme.")] = (
-        "none"
-    ),
+    offload: Annotated[
+        str, typer.Option(help="Optimizer states in RAM or on disk: none, cpu, nvme.")
+    ] = ("none"),
     against: Annotated[
         str | None, typer.Option(metavar="MODEL", help="A second model to compare with.")
     ] = None,
     fail_over: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="End in exit code 3 where more is needed: 24GB, or gpu."),
+        typer.Option(metavar="SIZE", help="End in exit code 3 if more is needed: 24GB, or gpu."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="The rule of every figure.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the rule of every figure.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,18 +77,21 @@ def plan(
         ),
     ] = None,
 ) -> int:
-    """Tell what a model weighs, and whether it fits a GPU."""
+    """Show what a model weighs, and whether it fits a GPU."""
     from quantkit.api import planning
     from quantkit.checkpoint.sizes import parse_size
     from quantkit.cli.render.comparison import against_text
-    from quantkit.cli.render.plan import forecast_text
-    from quantkit.cli.render.plan_document import forecast_document
+    from quantkit.cli.render.plan import plan_text
+    from quantkit.cli.render.plan_document import plan_document
     from quantkit.cli.render.plan_verdict import gate
 
     if explain and against is not None:
-        raise InputError("of two models no rules are told", hint="the same without --against")
+        raise InputError(
+            "--explain applies to one model, and --against names a second",
+            hint="the same without --against",
+        )
     if fail_over == "gpu" and gpu is None:
-        raise InputError("--fail-over gpu, and no GPU was named", hint="--gpu 4090")
+        raise InputError("--fail-over gpu needs a GPU, and none is named", hint="--gpu 4090")
     limit: int | Literal["gpu"] | None = None
     if fail_over is not None:
         limit = "gpu" if fail_over == "gpu" else parse_size(fail_over, "--fail-over ")
@@ -96,10 +101,11 @@ def plan(
     states = {"zero": "0", "checkpointing": "none", "offload": "none"}
     if train is None and (gpus != 1 or ways != states):
         raise InputError(
-            "GPUs, states and checkpointing of a training run, and no training",
+            "--gpus, --zero, --checkpointing, --offload and the settings of an optimizer apply to "
+            "a training run",
             hint="--train full",
         )
-    asked: dict[str, Any] = {
+    stated: dict[str, Any] = {
         "gpu": gpu,
         "context": None if context is None else parse_tokens(context),
         "batch": batch,
@@ -111,29 +117,32 @@ def plan(
         "settings": served,
         "training": training_of(train, gpus, ways) if train else None,
     }
-    found = followable(planning.plan(model, **asked), console.options)
+    found = followable(planning.plan(model, **stated), console.options)
     gc.freeze()  # a collector would look through 100,000 tensors, here and when Python ends
     if against is None:
-        console.result(forecast_document(found), forecast_text(found, model, explain=explain))
+        console.result(plan_document(found), plan_text(found, model, explain=explain))
     else:
-        rival = followable(planning.plan(against, **asked), console.options)
-        document = [forecast_document(each) for each in (found, rival)]
+        rival = followable(planning.plan(against, **stated), console.options)
+        document = [plan_document(each) for each in (found, rival)]
         console.result(document, against_text(found, rival))
     return gate(console, found, limit)
 
 
-def followable(found: "Forecast", options: Collection[str]) -> "Forecast":
-    """The forecast with its remedies in the words of this verb."""
+def followable(plan: "Plan", options: Collection[str]) -> "Plan":
+    """The plan with its remedies as options of this verb."""
 
     def said(text: str | None) -> str | None:
         return text and spoken(text, options)
 
-    outlooks = tuple(replace(outlook, fault=said(outlook.fault)) for outlook in found.outlooks)
-    return replace(found, outlooks=outlooks, refusal=said(found.refusal))
+    serving = plan.serving
+    assert serving is not None
+    builds = tuple(replace(build, fault=said(build.fault)) for build in serving.builds)
+    serving = replace(serving, builds=builds, refusal=said(serving.refusal))
+    return replace(plan, serving=serving)
 
 
 def recipes_of(recipe: str | None, bits: int | None, settings: list[str]) -> Any:
-    """The recipe that was asked for; None where none was."""
+    """The recipe that the options name; None where they name none."""
     if not (recipe or settings or bits is not None):
         return None
     from quantkit.recipes.loader import build_recipe
@@ -147,13 +156,12 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
     Raises:
         InputError: a word that is not known.
     """
-    from quantkit.planning.train import memory as train
-    from quantkit.planning.train.backward import Checkpointing
+    from quantkit.core import training as train
 
     known: dict[str, tuple[str, ...]] = {
-        "train": get_args(train.Method),
+        "train": get_args(train.TrainingMethod),
         "zero": get_args(train.Zero),
-        "checkpointing": get_args(Checkpointing),
+        "checkpointing": get_args(train.Checkpointing),
         "offload": get_args(train.Offload),
         "optimizer": get_args(train.Optimizer),
     }
@@ -162,12 +170,14 @@ def training_of(method: str, gpus: int, ways: dict[str, str]) -> "Training":
         if (value := values.get(key)) is not None and value not in words:
             option = "--set optimizer=" if key in TRAINED else f"--{key} "
             raise InputError(
-                f"{option}{value}: unknown",
+                f"`{option}{value}` is not known",
                 why=f"known: {', '.join(words)}",
                 hint=f"{option}{nearest(value, words)}",
             )
     if method == "full" and "rank" in values:
-        raise InputError("a rank, and no adapters to have it", hint="--train lora")
+        raise InputError(
+            "--set rank applies to adapters, and --train full has none", hint="--train lora"
+        )
     for key, most in MOST.items():
         if key in values:
             values[key] = parse_count(key, values[key], most)
@@ -190,9 +200,11 @@ def split_settings(
         if key.strip() in known:
             served[key.strip()] = value.strip()
         elif f"--{key.strip()}" in options:
-            raise InputError(f"no setting `{key}`, but an option", hint=f"--{key.strip()} {value}")
+            raise InputError(
+                f"`{key}` is an option, not a setting", hint=f"--{key.strip()} {value}"
+            )
         elif near and "." not in key:
-            raise InputError(f"no setting `{key}`", hint=f"--set {near[0]}={value}")
+            raise InputError(f"`{key}` is not a setting", hint=f"--set {near[0]}={value}")
         else:
             other.append(setting)
     return served, other
@@ -206,7 +218,7 @@ def parse_count(key: str, text: str, most: int = 65536) -> int:
     """
     if not (text.isascii() and text.isdecimal() and len(text) < 9 and 1 <= int(text) <= most):
         why = f"it takes a whole number from 1 to {most}"
-        raise InputError(f"{key} is `{text}`", why=why, hint=f"--set {key}=2")
+        raise InputError(f"`{key}` cannot be `{text}`", why=why, hint=f"--set {key}=2")
     return int(text)
 
 

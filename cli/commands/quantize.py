@@ -14,9 +14,9 @@ from quantkit.cli.render.ending import next_lines
 from quantkit.cli.render.figures import evaluation_lines
 from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_lines
 from quantkit.cli.tables import Part, Table, table
-from quantkit.cli.units import duration, size
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
+from quantkit.core.units import duration, size
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
@@ -109,7 +109,11 @@ def quantize(
 
     if dry_run:
         planned = artifacts.dry_run(
-            model, recipe=wanted, device=device, trust_remote_code=trust_remote_code
+            model,
+            recipe=wanted,
+            device=device,
+            max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
+            trust_remote_code=trust_remote_code,
         )
         console.result(plan_document(planned), plan_lines(planned))
         return 0
@@ -139,41 +143,51 @@ def _print_recipe(console: Console, recipe: "Recipe") -> int:
 
 
 def plan_document(plan: "Plan") -> dict[str, Any]:
-    """The plan for JSON."""
+    """The plan for JSON; `planned` in bytes and seconds."""
+    from quantkit.cli.render.plan_document import run_document
     from quantkit.recipes.schema import document_of
 
     return {
         "recipe": document_of(plan.recipe),
         "modules": [
             {
-                "name": fate.linear.name,
-                "shape": [fate.linear.out_features, fate.linear.in_features],
-                "scheme": fate.scheme.label() if fate.scheme else None,
-                "reason": fate.reason,
+                "name": each.linear.name,
+                "shape": [each.linear.out_features, each.linear.in_features],
+                "scheme": each.scheme.label() if each.scheme else None,
+                "reason": each.reason,
             }
-            for fate in plan.fates
+            for each in plan.dispositions
         ],
         "remarks": list(plan.remarks),
+        "planned": run_document(plan),
     }
 
 
-def plan_lines(plan: "Plan") -> list[Part]:
-    """The plan as a table of like linears."""
+def plan_rows(plan: "Plan") -> list[tuple[object, ...]]:
+    """Like linears in a row: name, shape, what they become, why, and how many there are."""
     rows: dict[tuple[str, str, str, str], int] = {}
-    for fate in plan.fates:
-        linear = fate.linear
+    for each in plan.dispositions:
+        linear = each.linear
         key = (
             _family(linear.name),
             f"{linear.out_features} x {linear.in_features}",
-            fate.scheme.label() if fate.scheme else "as it is",
-            fate.reason,
+            each.scheme.label() if each.scheme else "as it is",
+            each.reason,
         )
         rows[key] = rows.get(key, 0) + 1
-    lines: list[Part] = [
-        table(("linear", "shape", "becomes", "", "count"), [(*k, n) for k, n in rows.items()])
-    ]
+    return [(*key, count) for key, count in rows.items()]
+
+
+def plan_lines(plan: "Plan") -> list[Part]:
+    """The plan as a table of like linears, and what the run needs."""
+    from quantkit.cli.render.plan import UNTIMED
+    from quantkit.planning.run.estimate import summary
+
+    lines: list[Part] = [table(("linear", "shape", "becomes", "", "count"), plan_rows(plan))]
     recipe = plan.recipe
     lines += [f"method {recipe.method}, format {recipe.format}", *plan.remarks]
+    lines += [f"planned: {summary(plan)}"] if plan.files else []
+    lines += [UNTIMED] if plan.time and plan.time.seconds is None else []
     return lines
 
 
@@ -190,20 +204,27 @@ def result_lines(result: "QuantizeResult") -> list[Part]:
     lines += ["", f"method {recipe['method']}, format {recipe['format']}", *result.remarks]
     lines += [
         f"{result.output}: {size(result.bytes)}, {bits}",
-        f"{duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
-        f"at most {size(cost.peak_rss_bytes)} of memory{_beside_plan(result)}",
+        *_beside_plan(result),
+        f"the whole run took {duration(cost.seconds)}, {duration(cost.cpu_seconds)} of CPU, "
+        f"{size(cost.peak_rss_bytes)} peak memory",
         *next_lines(result.output, result.engines),
         *gate_lines([gate.model_dump() for gate in result.gates]),
     ]
     return lines
 
 
-def _beside_plan(result: "QuantizeResult") -> str:
-    """What the artifact took to make beside what was planned; nothing where it could not be."""
-    planned = result.planned.get("peak_rss_bytes")
-    if planned is None:
-        return ""
-    return f"; made in {size(result.measured['peak_rss_bytes'])} of {size(planned)} planned"
+def _beside_plan(result: "QuantizeResult") -> list[str]:
+    """What quantizing took beside what was planned; nothing where it could not be planned."""
+    from quantkit.core.units import span
+
+    planned, measured = result.planned, result.measured
+    if "peak_rss_bytes" not in planned:
+        return []
+    took = f"quantizing took {duration(measured['seconds'])}"
+    if "least_seconds" in planned:
+        took += f" (planned {span((planned['least_seconds'], planned['most_seconds']))})"
+    peak = f"{size(measured['peak_rss_bytes'])} peak memory"
+    return [f"{took}, {peak} (planned {size(planned['peak_rss_bytes'])})"]
 
 
 def module_table(modules: Sequence[Mapping[str, Any]]) -> Table:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.units import size
+from quantkit.core.units import size
 
 EXAMPLES = """\b
 Examples:

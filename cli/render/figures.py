@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quantkit.cli.tables import Part, Table, table
-from quantkit.cli.units import duration, size, with_error
+from quantkit.core.units import duration, size, with_error
 
 if TYPE_CHECKING:
     from quantkit.results.schema import SweepRun, Triage

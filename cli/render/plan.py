@@ -1,4 +1,4 @@
-"""A forecast as text: what the model is, a table, a bar, a verdict, and the rules."""
+"""What `plan` prints: table, bar, verdict; with `--explain` the rule of every figure."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,116 +6,104 @@ from typing import TYPE_CHECKING, Any
 from quantkit.cli.render.plan_verdict import verdict
 from quantkit.cli.render.training import training_lines
 from quantkit.cli.tables import Part, Table, flush, table
-from quantkit.cli.units import GIB, excess, gib, size
+from quantkit.core.units import UNIT_NOTE, excess, gigabytes, size
 
 if TYPE_CHECKING:
-    from quantkit.planning.forecast import Forecast, Outlook
-    from quantkit.planning.run.estimate import Making
+    from quantkit.core.plan import Plan
+    from quantkit.core.serving import PlannedBuild, Server, Serving
 
 BAR = 60
+UNTIMED = "its time is unknown: quantkit doctor --time measures this machine"
 
 
-def forecast_text(found: "Forecast", model: str, *, explain: bool) -> list[Part]:
+def plan_text(plan: "Plan", model: str, *, explain: bool) -> list[Part]:
     """Header, table, bar, verdict and what to try; with `explain` every figure's rule.
 
     `model` is what the caller named it.
     """
-    lines: list[Part] = [*head_lines(found), ""]
-    if found.schooling is not None:
-        return [*lines, *training_lines(found.schooling, found.hints)]
-    if found.place is None:
-        lines += [_weights_table(found), *faults(found)]
+    serving = plan.serving
+    assert serving is not None
+    lines: list[Part] = [*head_lines(serving), UNIT_NOTE, ""]
+    if plan.training is not None:
+        return [*lines, *training_lines(plan.training)]
+    if serving.server is None:
+        lines += [_weights_table(serving), *faults(serving)]
     else:
-        lines += [_deploy_table(found), *faults(found)]
-        if found.chosen:
-            lines += ["", *bar(found.chosen), "", *_run_lines(found.run), *verdict(found, model)]
+        lines += [_deploy_table(serving, serving.server), *faults(serving)]
+        if serving.chosen:
+            lines += ["", *bar(serving.chosen, serving.server), ""]
+            lines += [*_run_lines(plan), *verdict(serving, model)]
     if explain:
-        lines += ["", *_rules(found)]
+        lines += ["", *_rules(plan)]
     return lines
 
 
-def head_lines(found: "Forecast") -> list[str]:
+def head_lines(serving: "Serving") -> list[str]:
     """What the model is, and the place and load."""
-    from math import prod
-
-    from quantkit.checkpoint.stored import DTYPE_BYTES
-
-    model, load, place = found.model, found.load, found.place
-    count = sum(k.count * prod(k.tensor.shape) for k in model.kinds if not k.tensor.buffer)
-    elements = "" if model.quantized else f"{count:,} parameters, "
-    layers = len(model.architecture.layers)
+    model, load, server = serving.model, serving.load, serving.server
+    elements = "" if model.quantized else f"{model.parameters:,} parameters, "
     lines = [
-        f"{model.name}: {model.architecture.model_type}, {elements}{layers} blocks "
-        f"(from {model.inventory.origin})"
+        f"{model.name}: {model.model_type}, {elements}{model.blocks} blocks (from {model.origin})"
     ]
-    extra = sum(
-        prod(t.shape) * DTYPE_BYTES[t.dtype]
-        for t in model.inventory.tensors
-        if t.layer is not None and t.layer >= layers
-    )
-    if extra:
+    if model.extra_bytes:
         lines.append(
-            f"not counted: {size(extra)} of extra prediction layers, for speculative decoding"
+            f"not counted: {size(model.extra_bytes)} of extra prediction layers, for speculative "
+            "decoding"
         )
     lines += model.notes
-    if place is not None:
-        served = found.chosen.deployment if found.chosen else None
-        load = served.load if served else load
-        speed = f", {place.gpu.bandwidth / 1e9:.0f} GB/s" if place.gpu.bandwidth else ""
-        count = place.degrees.gpus
+    if server is not None:
+        deployed = serving.chosen.deployment if serving.chosen else None
+        load = deployed.load if deployed else load
+        gpu, count = server.gpu, server.degrees.gpus
+        speed = f", {gpu.bandwidth / 1e9:.0f} GB/s" if gpu.bandwidth else ""
         lines.append(
-            f"{f'{count} x ' if count > 1 else ''}{place.gpu.name}: "
-            f"{place.gpu.memory / GIB:.2f} GiB{speed}; {place.engine}; "
-            f"{load.sequences} x {load.context:,} tokens, {load.cache} cache"
+            f"{f'{count} x ' if count > 1 else ''}{gpu.name}: {gigabytes(gpu.memory)} GB{speed}; "
+            f"{server.engine}; {load.sequences} x {load.context:,} tokens, {load.cache} cache"
         )
     return lines
 
 
-def _weights_table(found: "Forecast") -> Table:
-    names = list(dict.fromkeys(part for outlook in found.outlooks for part in outlook.parts))
+def _weights_table(serving: "Serving") -> Table:
+    names = list(dict.fromkeys(part for build in serving.builds for part in build.parts))
     rows: list[tuple[object, ...]] = []
-    for outlook in found.outlooks:
-        parts = [gib(outlook.parts[name]) if name in outlook.parts else None for name in names]
-        whole = (gib(outlook.bytes), size(outlook.bytes)) if outlook.parts else (None, "refused")
-        rows.append((outlook.build.name, *parts, *whole))
-    return flush(("build, GiB", *names, "all", ""), rows)
+    for build in serving.builds:
+        parts = [gigabytes(build.parts[n]) if n in build.parts else None for n in names]
+        rows.append((build.name, *parts, gigabytes(build.bytes) if build.parts else "refused"))
+    return flush(("build, GB", *names, "all"), rows)
 
 
-def _deploy_table(found: "Forecast") -> Table:
-    place = found.place
-    assert place is not None
-    rows = [_row(outlook) for outlook in found.outlooks]
-    gpu = f"fits {gib(place.settings.budget(place.gpu.memory).bytes)}"
-    head = ("build", "weights", "KV", "other", "total GiB", gpu, "context up to", "tok/s <=")
+def _deploy_table(serving: "Serving", server: "Server") -> Table:
+    rows = [_row(build) for build in serving.builds]
+    fits = f"fits {gigabytes(server.budget)}"
+    head = ("build, GB", "weights", "KV", "other", "total", fits, "context up to", "tok/s <=")
     return flush(head, rows)
 
 
-def _row(outlook: "Outlook") -> Sequence[object]:
-    deployed = outlook.deployment
+def _row(build: "PlannedBuild") -> Sequence[object]:
+    deployed = build.deployment
     if deployed is None:
-        weights = gib(outlook.bytes) if outlook.parts else None
-        return (outlook.build.name, weights, None, None, None, "refused", None, None)
+        weights = gigabytes(build.bytes) if build.parts else None
+        return (build.name, weights, None, None, None, "refused", None, None)
     over = deployed.total - deployed.budget.bytes
     sizes = (deployed.weights, deployed.cache.bytes, deployed.other, deployed.total)
     return (
-        outlook.build.name,
-        *map(gib, sizes),
+        build.name,
+        *map(gigabytes, sizes),
         "yes" if over <= 0 else f"{excess(over)} over",
         f"{deployed.longest:,}" if deployed.longest else "none",
-        round(outlook.decode.tokens_per_second) if outlook.decode else None,
+        round(build.decode.tokens_per_second) if build.decode else None,
     )
 
 
-def faults(found: "Forecast") -> list[str]:
+def faults(serving: "Serving") -> list[str]:
     """Each refused build with its reason."""
-    return [f"{o.build.name}: {o.fault}" for o in found.outlooks if o.fault]
+    return [f"{build.name}: {build.fault}" for build in serving.builds if build.fault]
 
 
-def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
+def bar(build: "PlannedBuild", server: "Server", width: int = BAR) -> list[str]:
     """What fills a GPU, a letter for each part; `|` ends the engine's share, `>` is beyond all."""
-    deployed = outlook.deployment
+    deployed, memory = build.deployment, server.gpu.memory
     assert deployed is not None
-    memory = deployed.place.gpu.memory
     parts = {"W": deployed.weights, "o": deployed.other, "K": deployed.cache.bytes}
     drawn, at = "", 0
     for letter, count in parts.items():
@@ -125,33 +113,37 @@ def bar(outlook: "Outlook", width: int = BAR) -> list[str]:
     over = ">" if len(drawn) > width else ""
     drawn = drawn[:width].ljust(limit, ".")
     drawn = drawn[:limit] + "|" + drawn[limit:].ljust(width - limit, "-") + over
-    left = max(0, deployed.budget.bytes - deployed.total)
-    legend = f"W weights {gib(parts['W'])}, o other {gib(parts['o'])}, K cache {gib(parts['K'])}"
-    return [f"[{drawn}]", f"{legend}, . free {gib(left)} GiB: {outlook.build.name}"]
+    weights, other, cache = map(gigabytes, parts.values())
+    free = gigabytes(max(0, deployed.budget.bytes - deployed.total))
+    legend = f"W weights {weights}, o other {other}, K cache {cache}, . free {free} GB"
+    return [f"[{drawn}]", f"{legend}: {build.name}"]
 
 
-def _run_lines(run: "Making | None") -> list[str]:
+def _run_lines(plan: "Plan") -> list[str]:
     """What it takes to quantize; the time where this machine was timed."""
-    from quantkit.planning.run.estimate import span
+    from quantkit.core.units import span
 
-    if run is None:
+    files, memory, time = plan.files, plan.memory, plan.time
+    if files is None or memory is None or time is None:
         return []
-    memory = f"about {size(run.plan.peak.bytes)} of memory beside torch's"
-    if run.peak_rss_bytes is not None:
-        memory = f"about {size(run.peak_rss_bytes)} of memory"
-    lasts = f", {span(run.seconds)}" if run.seconds else "; how long: quantkit doctor --time"
-    needs = f"{size(run.plan.disk_bytes)} of disk, {memory}{lasts}"
-    return [f"quantize writes {size(run.plan.bytes)}, and takes {needs}"]
+    peak = f"{size(memory.peak.bytes)} peak memory beside Python with torch"
+    if memory.rss_bytes is not None:
+        peak = f"{size(memory.rss_bytes)} peak memory"
+    needs = f"{size(files.disk_bytes)} of free disk, {peak}"
+    line = f"quantize writes {size(files.bytes)} and needs {needs}"
+    return [f"{line}, {span(time.seconds)}"] if time.seconds else [line, UNTIMED]
 
 
-def _rules(found: "Forecast") -> list[Part]:
+def _rules(plan: "Plan") -> list[Part]:
     """Every figure of the chosen build with its rule; without a GPU the weights of every build."""
-    if found.place is None:
-        return _weights_rules(found)
-    chosen = found.chosen
+    serving = plan.serving
+    assert serving is not None
+    if serving.server is None:
+        return _weights_rules(serving)
+    chosen = serving.chosen
     if chosen is None or chosen.deployment is None:
         return []
-    deployed, gpu = chosen.deployment, chosen.deployment.place.gpu
+    deployed, gpu = chosen.deployment, serving.server.gpu
     rows: list[tuple[object, ...]] = [
         (figure.name, f"{figure.bytes:,}", figure.rule)
         for figure in (*deployed.fixed, deployed.cache, deployed.budget)
@@ -163,18 +155,16 @@ def _rules(found: "Forecast") -> list[Part]:
         if bound is not None
     ]
     rows.append((gpu.name, f"{gpu.memory:,}", gpu.source))
-    if found.run is not None:
-        peak = found.run.plan.peak
+    if plan.memory is not None:
+        peak = plan.memory.peak
         rows.append((f"run: {peak.name}", f"{peak.bytes:,}", peak.rule))
-    return [f"{chosen.build.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
+    return [f"{chosen.name}, bytes of the fullest rank:", table(("", "", "rule"), rows)]
 
 
-def _weights_rules(found: "Forecast") -> list[Part]:
-    from quantkit.planning.model.weights import weights_rule
-
+def _weights_rules(serving: "Serving") -> list[Part]:
     rows = [
-        (outlook.build.name, part, f"{count:,}", weights_rule(found.model, outlook.build, "all"))
-        for outlook in found.outlooks
-        for part, count in outlook.parts.items()
+        (build.name, part, f"{count:,}", build.rule)
+        for build in serving.builds
+        for part, count in build.parts.items()
     ]
     return [table(("build, bytes", "", "", "rule"), rows)]

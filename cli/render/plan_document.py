@@ -1,66 +1,70 @@
-"""A forecast as a document: every figure in bytes, with its rule."""
+"""A plan as a document: every figure in bytes or seconds, with its rule."""
 
 from typing import TYPE_CHECKING, Any
 
 from quantkit.cli.render.training import training_document
 
 if TYPE_CHECKING:
-    from quantkit.planning.forecast import Forecast, Outlook
-    from quantkit.planning.model.weights import PlannedModel
+    from quantkit.core.plan import Plan
+    from quantkit.core.serving import Gpu, PlannedBuild
 
 
-def forecast_document(found: "Forecast") -> dict[str, Any]:
-    """The forecast for JSON; all sizes in bytes."""
-    place, model = found.place, found.model
-    trained = found.schooling.gpu if found.schooling else None
-    card = place.gpu if place else trained
-    training = {"training": training_document(found.schooling)} if found.schooling else {}
+def plan_document(plan: "Plan") -> dict[str, Any]:
+    """The answer of `plan` for JSON; all sizes in bytes."""
+    serving = plan.serving
+    assert serving is not None
+    server, model = serving.server, serving.model
+    card = server.gpu if server else plan.training.gpu if plan.training else None
+    training = {"training": training_document(plan.training)} if plan.training else {}
+    hints = plan.training.hints if plan.training else serving.hints
     return training | {
         "model": model.name,
-        "model_type": model.architecture.model_type,
-        "origin": model.inventory.origin,
+        "model_type": model.model_type,
+        "origin": model.origin,
         "quantized": model.quantized,
         "notes": list(model.notes),
-        "context": found.load.context,
-        "batch": found.load.sequences,
-        "kv": found.load.cache,
-        "gpu": None
-        if card is None
-        else {
-            "name": card.name,
-            "bytes": card.memory,
-            "bandwidth": card.bandwidth,
-            "source": card.source,
-        },
-        "engine": place.engine if place else None,
-        "degrees": vars(place.degrees) if place else None,
-        "chosen": found.chosen.build.name if found.chosen else None,
-        "fits": found.chosen.fits if found.chosen else None,
-        "try": list(found.hints),
-        "refusal": found.refusal,
-        "run": None
-        if found.run is None
-        else {
-            **found.run.to_dict(),
-            "disk_bytes": found.run.plan.disk_bytes,
-            "peak": vars(found.run.plan.peak),
-        },
-        "builds": [_build_document(outlook, model) for outlook in found.outlooks],
+        "context": serving.load.context,
+        "batch": serving.load.sequences,
+        "kv": serving.load.cache,
+        "gpu": _gpu(card) if card else None,
+        "engine": server.engine if server else None,
+        "degrees": vars(server.degrees) if server else None,
+        "chosen": serving.chosen.name if serving.chosen else None,
+        "fits": serving.chosen.fits if serving.chosen else None,
+        "try": list(hints),
+        "refusal": serving.refusal,
+        "run": run_document(plan),
+        "builds": [_build(build) for build in serving.builds],
     }
 
 
-def _build_document(outlook: "Outlook", model: "PlannedModel") -> dict[str, Any]:
-    from quantkit.planning.model.weights import weights_rule
+def run_document(plan: "Plan") -> dict[str, Any] | None:
+    """What a run needs, for JSON: bytes and seconds; None where the plan has no run."""
+    if plan.files is None or plan.memory is None:
+        return None
+    disk = {"disk_bytes": plan.files.disk_bytes, "peak": vars(plan.memory.peak)}
+    return plan.resources() | disk
 
+
+def _gpu(gpu: "Gpu") -> dict[str, Any]:
+    return {
+        "name": gpu.name,
+        "bytes": gpu.memory,
+        "bandwidth": gpu.bandwidth,
+        "source": gpu.source,
+    }
+
+
+def _build(build: "PlannedBuild") -> dict[str, Any]:
     document: dict[str, Any] = {
-        "build": outlook.build.name,
-        "recipe": outlook.build.recipe.name if outlook.build.recipe else None,
-        "bytes": outlook.bytes,
-        "parts": dict(outlook.parts),
-        "rule": weights_rule(model, outlook.build, "all"),
-        "fault": outlook.fault,
+        "build": build.name,
+        "recipe": build.recipe.name if build.recipe else None,
+        "bytes": build.bytes,
+        "parts": dict(build.parts),
+        "rule": build.rule,
+        "fault": build.fault,
     }
-    deployed = outlook.deployment
+    deployed = build.deployment
     if deployed is None:
         return document
     figures = (*deployed.fixed, deployed.cache, deployed.budget)
@@ -71,8 +75,8 @@ def _build_document(outlook: "Outlook", model: "PlannedModel") -> dict[str, Any]
         "cache_tokens": deployed.tokens,
         "longest_context": deployed.longest,
         "largest_batch": deployed.most,
-        "decode_tokens_per_second": outlook.decode.tokens_per_second if outlook.decode else None,
-        "prefill_tokens_per_second": outlook.prefill.tokens_per_second if outlook.prefill else None,
-        "offload": vars(outlook.offload) if outlook.offload else None,
+        "decode_tokens_per_second": build.decode.tokens_per_second if build.decode else None,
+        "prefill_tokens_per_second": build.prefill.tokens_per_second if build.prefill else None,
+        "offload": vars(build.offload) if build.offload else None,
         "figures": [vars(figure) for figure in figures],
     }

@@ -1,68 +1,75 @@
-"""What a forecast comes to: in a sentence, as what to do next, and as an exit code."""
+"""What a plan comes to: in a sentence, as what to do next, and as an exit code."""
 
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from quantkit.cli.console import Console
-from quantkit.cli.units import excess, gib
+from quantkit.core.units import excess, gigabytes
 
 if TYPE_CHECKING:
-    from quantkit.planning.forecast import Forecast, Outlook
-    from quantkit.planning.serve.deploy import Deployment
+    from quantkit.core.plan import Plan
+    from quantkit.core.serving import Deployment, PlannedBuild, Server, Serving
 
 MISSED, REFUSED = 3, 4
 
 
-def verdict(found: "Forecast", model: str) -> list[str]:
-    """One sentence on the best build, and what to try."""
-    chosen = found.chosen
+def verdict(serving: "Serving", model: str) -> list[str]:
+    """One sentence on the best build, and what to try; `model` is what the caller named it."""
+    chosen = serving.chosen
     assert chosen is not None
-    assert chosen.deployment is not None
-    deployed, load = chosen.deployment, found.load
+    deployed = chosen.deployment
+    assert deployed is not None
     if deployed.fits:
-        lines = [
-            f"{chosen.build.name} fits: {deployed.longest:,} tokens of context for "
-            f"{load.sequences}, or {_sequences(deployed.most)} of {load.context:,} tokens"
+        return [
+            f"{chosen.name} fits: {deployed.longest:,} tokens of context for "
+            f"{serving.load.sequences}, or {_sequences(deployed.most)} of "
+            f"{serving.load.context:,} tokens",
+            *_next(serving, chosen, model),
         ]
-        recipe = chosen.build.recipe
-        if found.refusal is not None:
-            lines.append(f"quantkit does not make it: {found.refusal}")
-        elif recipe is not None:
-            from quantkit.recipes.flags import flags_of
-
-            source = quote(str(Path(model).parent) if model.endswith(".json") else model)
-            lines.append(f"next: quantkit quantize {source} -o OUT {flags_of(recipe)}")
-            if larger_misses(found):
-                lines.append(f"or: quantkit fit {source} -o OUT {_served_as(deployed)}")
-        return lines
     over = excess(deployed.total - deployed.budget.bytes)
-    lines = [f"no build fits: the smallest, {chosen.build.name}, needs {over} GiB more"]
+    lines = [f"no build fits: the smallest, {chosen.name}, needs {over} GB more"]
     if chosen.offload is not None:
         blocks, seconds = chosen.offload.blocks, chosen.offload.seconds
         bound = f", at least {seconds:.2g} s a token" if seconds else ""
-        rest = len(found.model.architecture.layers) - blocks["GPU"]
+        rest = serving.model.blocks - blocks["GPU"]
         lines.append(
             f"offloaded by transformers: {blocks['GPU']} blocks on the GPU, {rest} in RAM{bound}"
         )
-    return lines + [f"try: {hint}" for hint in found.hints]
+    return lines + [f"try: {hint}" for hint in serving.hints]
 
 
-def larger_misses(found: "Forecast") -> bool:
+def _next(serving: "Serving", chosen: "PlannedBuild", model: str) -> list[str]:
+    """The command that makes the build, or why there is none; nothing for the model as it is."""
+    if serving.refusal is not None:
+        return [f"quantize cannot make this build: {serving.refusal}"]
+    if chosen.recipe is None or serving.server is None or chosen.deployment is None:
+        return []
+    from quantkit.recipes.flags import flags_of
+
+    source = quote(str(Path(model).parent) if model.endswith(".json") else model)
+    lines = [f"next: quantkit quantize {source} -o OUT {flags_of(chosen.recipe)}"]
+    if larger_misses(serving):
+        served = _served_as(serving.server, chosen.deployment)
+        lines.append(f"or: quantkit fit {source} -o OUT {served}")
+    return lines
+
+
+def larger_misses(serving: "Serving") -> bool:
     """Whether the build before the chosen one does not fit, and bits between could."""
-    chosen = found.chosen
-    made = [o for o in found.served if o.build.recipe is not None]
-    at = next((i for i, o in enumerate(made) if o is chosen), 0)
+    chosen = serving.chosen
+    made = [build for build in serving.candidates if build.recipe is not None]
+    at = next((i for i, build in enumerate(made) if build is chosen), 0)
     return at > 0 and made[at - 1].deployment is not None and not made[at - 1].fits
 
 
-def _served_as(deployed: "Deployment") -> str:
+def _served_as(server: "Server", deployed: "Deployment") -> str:
     """The place and the load as options of `fit`."""
-    place, load = deployed.place, deployed.load
-    options = [f"--gpu {quote(place.gpu.name)}", f"--context {load.context}"]
+    load = deployed.load
+    options = [f"--gpu {quote(server.gpu.name)}", f"--context {load.context}"]
     options += [f"--batch {load.sequences}"] if load.sequences > 1 else []
-    options += [f"--tp {place.degrees.tensor}"] if place.degrees.tensor > 1 else []
-    options += [f"--engine {place.engine}"] if place.engine != "vllm" else []
+    options += [f"--tp {server.degrees.tensor}"] if server.degrees.tensor > 1 else []
+    options += [f"--engine {server.engine}"] if server.engine != "vllm" else []
     return " ".join(options)
 
 
@@ -70,36 +77,39 @@ def _sequences(count: int) -> str:
     return f"{count:,} sequence" + "s" * (count != 1)
 
 
-def needed(outlook: "Outlook", found: "Forecast") -> int | None:
+def needed(build: "PlannedBuild", plan: "Plan") -> int | None:
     """Bytes that a GPU needs, or where none was named that the weights take; None if refused."""
-    if found.schooling is not None:
-        return found.schooling.needed
-    if found.place is not None:
-        return outlook.deployment.total if outlook.deployment else None
-    return outlook.bytes or None
+    if plan.training is not None:
+        return plan.training.needed
+    if plan.serving is not None and plan.serving.server is not None:
+        return build.deployment.total if build.deployment else None
+    return build.bytes or None
 
 
-def gate(console: Console, found: "Forecast", limit: int | Literal["gpu"] | None) -> int:
-    """Exit code 4 where what was asked for is refused, 3 where it needs more than `limit`, else 0.
+def gate(console: Console, plan: "Plan", limit: int | Literal["gpu"] | None) -> int:
+    """Exit code 4 where a requested build is refused, 3 where it needs more than `limit`, else 0.
 
-    `limit` counts bytes of each GPU; "gpu" are those that it has to give.
+    `limit` counts bytes of each GPU; "gpu" are those that the engine may take.
     """
-    if found.refused is not None:
-        console.note(f"refused: {found.refused}")
+    serving = plan.serving
+    assert serving is not None
+    if serving.refused is not None:
+        console.note(f"refused: {serving.refused}")
         return REFUSED
     if limit is None:
         return 0
-    wanted = found.chosen or found.outlooks[0 if found.place is None and not found.asked else -1]
-    need = needed(wanted, found)
+    first = serving.server is None and not serving.requested
+    wanted = serving.chosen or serving.builds[0 if first else -1]
+    need = needed(wanted, plan)
     if need is None:
-        console.note(f"refused: {wanted.build.name}: {wanted.fault}")
+        console.note(f"refused: {wanted.name}: {wanted.fault}")
         return REFUSED
-    name = "training" if found.schooling else wanted.build.name
+    name = "training" if plan.training else wanted.name
     if limit == "gpu":
-        missed, than = not (found.schooling or wanted).fits, "the GPU has to give"
+        missed, than = not (plan.training or wanted).fits, "the GPU provides"
     else:
-        missed, than = need > limit, f"{gib(limit)} GiB ({limit:,})"
-    rank = " on each GPU" if found.place or found.schooling else ""
+        missed, than = need > limit, f"{gigabytes(limit)} GB ({limit:,})"
+    rank = " on each GPU" if serving.server or plan.training else ""
     verb = "more than" if missed else "no more than"
-    console.note(f"{name} needs {gib(need)} GiB ({need:,} bytes){rank}, {verb} {than}")
+    console.note(f"{name} needs {gigabytes(need)} GB ({need:,} bytes){rank}, {verb} {than}")
     return MISSED if missed else 0

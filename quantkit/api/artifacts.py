@@ -115,17 +115,17 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     """
     from quantkit.pipeline.folder import open_folder
     from quantkit.pipeline.start import device_of
-    from quantkit.planning.serve.room import Asked
+    from quantkit.planning.serve.room import Budget
     from quantkit.runs.fit import choose as fitting
 
     check_output(Path(output))
     schemes = fitting.schemes_of(bits, group_sizes)
     session = Session(device_of(device), trust_remote_code, report)
-    asked = Asked(engine, size, gpu, context, batch, tp).checked()
+    budget = Budget(engine, size, gpu, context, batch, tp).checked()
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
     original = open_folder(source, session)
-    wanted = fitting.want(original, Path(output), asked, schemes, calibration)
+    wanted = fitting.want(original, Path(output), budget, schemes, calibration)
     return fitting.fit(wanted, session)
 
 
@@ -134,9 +134,13 @@ def dry_run(
     *,
     recipe: Recipe | None = None,
     device: str = "auto",
+    max_shard_size: int = DEFAULT_SHARD_SIZE,
     trust_remote_code: bool = False,
 ) -> Plan:
-    """What `quantize` would do with each linear, without doing it (`quantize --dry-run`).
+    """What `quantize` would do with each linear and what it needs (`quantize --dry-run`).
+
+    `files`, `memory` and `time` are those that `quantize` goes by. Memory that this machine lacks
+    is shown, not refused; seconds are known where the machine was timed (`doctor(time=True)`).
 
     Example:
         >>> plan = quantkit.dry_run("model", recipe=quantkit.build_recipe("nf4"))
@@ -146,9 +150,15 @@ def dry_run(
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
-    from quantkit.model.open import open_model
+    from quantkit.pipeline.calibrate import calibrate
+    from quantkit.pipeline.folder import open_folder
     from quantkit.pipeline.start import checked, device_of, start
+    from quantkit.runs.forecast import plan_here
 
     wanted, session = checked(recipe), Session(device_of(device), trust_remote_code)
     source = resolve(model, trust_remote_code=trust_remote_code)
-    return start(open_model(source.folder, session), wanted).plan
+    original = open_folder(source, session)
+    prepared = start(original.model, wanted)
+    calibration = calibrate(original, prepared.plan.recipe.calibration)
+    windows = tuple(calibration.input_ids.shape) if calibration else (0, 0)
+    return plan_here(prepared, windows, max_shard_size, timed=False)

@@ -1,4 +1,4 @@
-"""The verbs that tell beforehand: of a model from config and headers, and of this machine."""
+"""The verbs that plan: a model from config and headers, and this machine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.core.progress import Report, silent
 
 if TYPE_CHECKING:
+    from quantkit.core.plan import Plan
     from quantkit.core.recipe import Recipe
+    from quantkit.core.training import Training
     from quantkit.pipeline.doctor import Finding
-    from quantkit.planning.forecast import Forecast
-    from quantkit.planning.train.memory import Training
 
 PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
-"""What `plan` shows of a model unless asked for something else."""
+"""The recipes that `plan` shows where the caller names none."""
 
 
 def plan(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -31,19 +31,22 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     recipes: Sequence[Recipe] | None = None,
     settings: Mapping[str, str] | None = None,
     training: Training | None = None,
-) -> Forecast:
+) -> Plan:
     """What a model and its quantized builds weigh, and whether they fit a GPU; without torch.
 
     Example:
         >>> found = quantkit.plan("model", gpu="4090", context=512)
-        >>> found.chosen.fits
+        >>> found.serving.chosen.fits
         True
 
-    Only config.json and the headers of the weights are read, or fetched.
+    Only config.json and the headers of the weights are read, or fetched. Sizes are in bytes:
+    `serving` has the builds, `training` the training run, and `files`, `memory` and `time` are of
+    the run that makes the chosen build.
 
     Args:
         model: a folder, a config.json, or a hub id `org/name[@revision]`.
-        gpu: a name (`4090`), `24GB@1008GB/s`, or `local`; without one only weights are told.
+        gpu: a name (`4090`), `24GB@1008GB/s`, or `local`; without one only the weights are
+            planned.
         context: tokens of a sequence; by default the model's own, at most 8192.
         batch: how many sequences are served at once; 1 by default.
         engine: "vllm" (the default), "sglang" or "transformers".
@@ -53,37 +56,39 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         kv: bits of an element of the KV cache; 16 by default.
         recipes: what to quantize with; by default one of each size.
         settings: of the engine, by the names of `planning.serve.settings.Settings`.
-        training: a training run to forecast instead, its tokens and sequences those given here.
+        training: a training run to plan instead; its tokens and sequences are those given here.
 
     Raises:
-        QuantkitError: what is asked is unknown or would go unheard, or no engine runs it.
+        QuantkitError: a name is unknown, an option is unused, or no engine runs the model so.
     """
-    from quantkit.planning.forecast import forecast, schooled
+    from quantkit.core.serving import Degrees
+    from quantkit.planning.builds import plan_builds
     from quantkit.planning.model.opened import open_model
-    from quantkit.planning.model.parallel import Degrees
-    from quantkit.planning.options import require_heard
-    from quantkit.planning.serve.deploy import asked_load
+    from quantkit.planning.options import require_used
+    from quantkit.planning.serve.deploy import load_of
     from quantkit.planning.serve.place import named_place
 
     degrees = {"tp": tp, "pp": pp, "ep": ep}
     stated: dict[str, object] = {"context": context, "batch": batch, "engine": engine, "kv": kv}
     stated |= {**degrees, "settings": settings, "recipes": recipes}
-    require_heard(stated, gpu=gpu is not None, training=training is not None)
+    require_used(stated, gpu=gpu is not None, training=training is not None)
     place = None
     if gpu is not None:
         ranks = Degrees(*(1 if count is None else count for count in degrees.values()))
         place = named_place(gpu, engine or "vllm", ranks, settings)
     planned = open_model(model)
     sequences, cached = 1 if batch is None else batch, 16 if kv is None else kv
-    load = asked_load(planned.architecture, context, sequences, cached)
+    load = load_of(planned.architecture, context, sequences, cached)
     if training is not None:
-        return schooled(planned, training, place.gpu if place else None, load)
-    asked = recipes is not None
+        from quantkit.planning.train.training import plan_training
+
+        return plan_training(planned, training, place.gpu if place else None, load)
+    requested = recipes is not None
     if recipes is None and not planned.quantized:
         from quantkit.recipes.loader import load_recipe
 
         recipes = [load_recipe(name) for name in PLANNED_RECIPES]
-    return forecast(planned, recipes or (), place, load, asked=asked)
+    return plan_builds(planned, recipes or (), place, load, requested=requested)
 
 
 def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...]:
@@ -103,9 +108,9 @@ def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...
 
     found = examine()
     if time:
-        from quantkit.bench.throughput import measure_pace
+        from quantkit.bench.throughput import time_machine
 
-        remember(measure_pace(report))
-    pace = recall()
-    detail = pace.line() if pace else "not timed: quantkit doctor --time"
-    return (*found, Finding("pace", ok=True, detail=detail))
+        remember(time_machine(report))
+    speed = recall()
+    detail = speed.line() if speed else "not timed: quantkit doctor --time"
+    return (*found, Finding("speed", ok=True, detail=detail))

@@ -20,7 +20,7 @@ from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.folder import open_folder
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import prepare
-from quantkit.planning.run.timing import Pace, Solving, machine_key
+from quantkit.planning.run.timing import MachineSpeed, Solving, machine_key
 from quantkit.recipes.loader import build_recipe
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputStats
@@ -41,8 +41,8 @@ SCHEMES = (
 DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32}
 
 
-def measure_pace(report: Report = silent) -> Pace:
-    """The pace of this machine's CPU with as many threads as torch uses.
+def time_machine(report: Report = silent) -> MachineSpeed:
+    """The speed of this machine's CPU with as many threads as torch uses.
 
     Raises:
         ResourceError: the system does not report how much memory a process holds.
@@ -63,7 +63,7 @@ def measure_pace(report: Report = silent) -> Pace:
         solving[method.name] = _solving(method, inputs, generator)
         report(Progress("timing", done, len(methods), method.name))
     widest = max(inputs)
-    return Pace(
+    return MachineSpeed(
         machine=machine_key(),
         forward={name: _forward(dtype) for name, dtype in DTYPES.items()},
         hessian=_hessian(inputs[widest]),

@@ -20,10 +20,3 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def with_error(value: float | None, error: float | None) -> str | None:
-    """`0.0142 ± 0.0011`; None where nothing was measured."""
-    if value is None:
-        return None
-    return f"{value:.4g}" if error is None else f"{value:.4g} ± {error:.2g}"

@@ -1,17 +1,21 @@
-"""Recipe times structure: the fate of each linear, decided and refused before any work."""
+"""What is to be done with a model and what it takes: decided and refused before any work."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import Check, LinearFacts
+from quantkit.core.notebook import html_table
 from quantkit.core.recipe import Override, Recipe, SchemeSpec
+from quantkit.core.resources import Files, Memory, Time
 from quantkit.core.scheme import GROUP_SIZES, Scheme
+from quantkit.core.serving import PlannedBuild, Serving
+from quantkit.core.training import TrainingPlan
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What happens to one linear: its scheme, or None and why it stays as it is."""
+class Disposition:
+    """What becomes of one linear: its scheme, or None and why it stays as it is."""
 
     linear: LinearFacts
     scheme: Scheme | None
@@ -20,25 +24,80 @@ class Fate:
 
 @dataclass(frozen=True)
 class Plan:
-    """Each linear's fate, the group size that was chosen, and remarks for people."""
+    """What `quantize --dry-run`, `plan`, `fit` and a run go by; what is not planned is None.
 
-    recipe: Recipe
-    fates: tuple[Fate, ...]
+    `selected` is the recipe of the run, None where the model stays as it is; `dispositions` say
+    what becomes of each linear, and `remarks` what people have to know of that. `files`, `memory`
+    and `time` are what the run needs. `serving` compares builds on a GPU; `training` is a training
+    run.
+    """
+
+    selected: Recipe | None = None
+    dispositions: tuple[Disposition, ...] = ()
     remarks: tuple[str, ...] = ()
+    files: Files | None = None
+    memory: Memory | None = None
+    time: Time | None = None
+    serving: Serving | None = None
+    training: TrainingPlan | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the run.
+
+        Raises:
+            LookupError: there is no run, as the model stays as it is.
+        """
+        if self.selected is None:
+            raise LookupError("the plan has no recipe: the model stays as it is")
+        return self.selected
 
     @property
     def schemes(self) -> dict[str, Scheme]:
         """Quantized linears and their schemes."""
-        return {f.linear.name: f.scheme for f in self.fates if f.scheme is not None}
+        return {d.linear.name: d.scheme for d in self.dispositions if d.scheme is not None}
 
     @property
     def skipped(self) -> tuple[str, ...]:
         """Linears that stay as they are."""
-        return tuple(f.linear.name for f in self.fates if f.scheme is None)
+        return tuple(d.linear.name for d in self.dispositions if d.scheme is None)
+
+    def resources(self) -> dict[str, float]:
+        """What the run needs, as far as it is known; bytes and seconds by their names in JSON.
+
+        `work_bytes` are those of the run alone, `peak_rss_bytes` those of the whole process.
+        """
+        memory, seconds = self.memory, self.time.seconds if self.time else None
+        known: dict[str, float | None] = {
+            "bytes": self.files.bytes if self.files else None,
+            "work_bytes": memory.peak.bytes if memory else None,
+            "base_rss_bytes": memory.base_bytes if memory else None,
+            "peak_rss_bytes": memory.rss_bytes if memory else None,
+            "least_seconds": seconds[0] if seconds else None,
+            "most_seconds": seconds[1] if seconds else None,
+        }
+        return {key: value for key, value in known.items() if value is not None}
+
+    def _repr_html_(self) -> str:
+        if self.serving is None:
+            rows = [
+                (d.linear.name, d.scheme.label() if d.scheme else d.reason)
+                for d in self.dispositions
+            ]
+            return html_table("plan", ("linear", "becomes"), rows)
+        head = ("build", "bytes", "bytes on a GPU", "longest context", "fits")
+        return html_table(self.serving.model.name, head, map(_cells, self.serving.builds))
+
+
+def _cells(build: PlannedBuild) -> tuple[object, ...]:
+    deployed = build.deployment
+    if deployed is None:
+        return build.name, build.bytes or None, None, None, build.fault or ""
+    return build.name, build.bytes, deployed.total, deployed.longest, build.fits
 
 
 def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[Check]) -> Plan:
-    """Decide every linear's fate, or refuse with all the reasons at once.
+    """Decide what becomes of every linear, or refuse with all the reasons at once.
 
     `checks` are the rules of the method, the format and the target engines.
 
@@ -49,17 +108,17 @@ def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[C
     _every_pattern_matches(recipe.overrides, linears)
     specs = {linear.name: _spec(recipe, linear.name) for linear in linears}
     automatic = _automatic_group_size([f for f in linears if _is_automatic(specs[f.name])])
-    fates = []
+    dispositions = []
     for linear in linears:
         spec = specs[linear.name]
         scheme = spec.resolve(automatic) if spec else None
-        fates.append(Fate(linear, scheme, "" if scheme else "left out by the recipe"))
-    _refuse(fates, tuple(checks))
+        dispositions.append(Disposition(linear, scheme, "" if scheme else "left out by the recipe"))
+    _refuse(dispositions, tuple(checks))
     remarks = []
     if any(_is_automatic(spec) for spec in specs.values()):
         label = "one per channel" if automatic is None else str(automatic)
         remarks.append(f"group size {label}: the largest that divides every quantized width")
-    return Plan(recipe, tuple(fates), tuple(remarks))
+    return Plan(recipe, tuple(dispositions), tuple(remarks))
 
 
 def _spec(recipe: Recipe, name: str) -> SchemeSpec | None:
@@ -91,9 +150,9 @@ def _every_pattern_matches(overrides: Iterable[Override], linears: Sequence[Line
             )
 
 
-def _refuse(fates: Sequence[Fate], checks: tuple[Check, ...]) -> None:
+def _refuse(dispositions: Sequence[Disposition], checks: tuple[Check, ...]) -> None:
     faults: dict[str, list[str]] = {}
-    quantized = [(fate.scheme, fate.linear) for fate in fates if fate.scheme is not None]
+    quantized = [(each.scheme, each.linear) for each in dispositions if each.scheme is not None]
     legal = _legal_group_size([linear for _, linear in quantized])
     for scheme, linear in quantized:
         if misfit := _group_fault(scheme, linear, legal):  # a format would only say it again
@@ -101,11 +160,11 @@ def _refuse(fates: Sequence[Fate], checks: tuple[Check, ...]) -> None:
             continue
         for fault in filter(None, (check(scheme, linear) for check in checks)):
             faults.setdefault(fault, []).append(linear.name)
-    by_name = {fate.linear.name: fate for fate in fates}
-    for fate in fates:
-        if any(by_name[other].scheme != fate.scheme for other in fate.linear.fused):
+    by_name = {each.linear.name: each for each in dispositions}
+    for each in dispositions:
+        if any(by_name[other].scheme != each.scheme for other in each.linear.fused):
             fault = "linears that read the same input must share one scheme (engines fuse them)"
-            faults.setdefault(fault, []).append(fate.linear.name)
+            faults.setdefault(fault, []).append(each.linear.name)
     if faults:
         (what, _, hint), *more = (fault.partition("; try: ") for fault in faults)
         where, *places = (_named(names) for names in faults.values())

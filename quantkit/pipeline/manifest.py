@@ -57,12 +57,12 @@ def manifest_of(
 def _quantized_bits(prepared: Prepared) -> float:
     """Stored bits of a weight in the quantized linears, scales and zero points included."""
     stored = weights = 0
-    for fate in prepared.plan.fates:
-        if fate.scheme is not None:
+    for each in prepared.plan.dispositions:
+        if each.scheme is not None:
             dtype = prepared.model.dtype_name
-            layout = prepared.format.layout(fate.scheme, fate.linear, dtype)
+            layout = prepared.format.layout(each.scheme, each.linear, dtype)
             stored += sum(DTYPE_BYTES[kind] * math.prod(shape) for kind, shape in layout.values())
-            weights += fate.linear.out_features * fate.linear.in_features
+            weights += each.linear.out_features * each.linear.in_features
     return 8 * stored / weights
 
 
@@ -71,9 +71,9 @@ def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
     for name in registry.names("engines"):
         engine: Engine = registry.load("engines", name, "ENGINE")
         reasons = (
-            load_fault(engine, prepared.format, fate.scheme, fate.linear)
-            for fate in prepared.plan.fates
-            if fate.scheme is not None
+            load_fault(engine, prepared.format, each.scheme, each.linear)
+            for each in prepared.plan.dispositions
+            if each.scheme is not None
         )
         reason = next((r for r in reasons if r), None)
         yield name, reason.partition("; try: ")[0] if reason else None

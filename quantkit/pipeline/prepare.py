@@ -9,7 +9,7 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.format import Format
 from quantkit.core.method import Method
-from quantkit.core.plan import Fate, Plan, make_plan
+from quantkit.core.plan import Disposition, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of, unloaded
 from quantkit.model.opened import OpenModel
@@ -52,9 +52,10 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     if warning := unloaded(output):
         plan = replace(plan, remarks=(*plan.remarks, warning))
     if idle:
-        fates = tuple(Fate(f, None, "the forward never calls it") for f in idle)
+        left = tuple(Disposition(f, None, "the forward never calls it") for f in idle)
         remark = f"{len(idle)} linears that the forward never calls are copied"
-        plan = replace(plan, fates=plan.fates + fates, remarks=(*plan.remarks, remark))
+        remarks = (*plan.remarks, remark)
+        plan = replace(plan, dispositions=plan.dispositions + left, remarks=remarks)
     if not plan.schemes:
         raise RefusedError(
             "nothing is left to quantize", why="every linear is left out", hint="fewer overrides"

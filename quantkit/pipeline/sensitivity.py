@@ -16,9 +16,10 @@ from torch import nn
 from quantkit.core import registry
 from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
-from quantkit.model.opened import TOKENS_PER_BATCH, OpenModel, drop
+from quantkit.model.opened import OpenModel, drop
 from quantkit.model.structure import LinearGroup
 from quantkit.model.walk import BlockInputs
 from quantkit.pipeline.choices import Choice

@@ -1,1 +1,1 @@
-"""Memory, time and bits, forecast from `config.json` and safetensors headers; no torch."""
+"""Memory, time and bits, planned from `config.json` and safetensors headers; no torch."""

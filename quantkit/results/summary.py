@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from quantkit.core.notebook import with_error
+from quantkit.core.units import with_error
 from quantkit.results.quality import MetricFigure
 from quantkit.results.record import Record
 

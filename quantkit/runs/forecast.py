@@ -1,26 +1,28 @@
-"""What a run will take of this machine, planned before it starts and kept beside what it took."""
+"""What a run needs of this machine, planned before it starts; bytes and seconds."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from quantkit.bench.memory import resident_bytes
-from quantkit.bench.throughput import measure_pace, run_kernels
+from quantkit.bench.throughput import run_kernels, time_machine
 from quantkit.checkpoint.dtypes import DTYPE_NAMES
 from quantkit.checkpoint.files import found_in
 from quantkit.core.errors import ResourceError
+from quantkit.core.plan import Plan
 from quantkit.core.progress import Report, silent
+from quantkit.core.resources import Work
+from quantkit.core.units import size
 from quantkit.pipeline.measure import peak_rss
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.write import sources
 from quantkit.planning.model.architecture import Architecture, Layer
 from quantkit.planning.model.headers import inventory_from_headers
-from quantkit.planning.run.estimate import Making, made_here
-from quantkit.planning.run.files import Run, RunPlan, plan_run
-from quantkit.planning.run.timing import Pace, Work, recall, remember
+from quantkit.planning.run.estimate import on_machine
+from quantkit.planning.run.files import Run, plan_run
+from quantkit.planning.run.timing import MachineSpeed, recall, remember
 
 LARGE = 200_000_000
 """Weights that take some minutes, beside which half a minute of timing is little."""
@@ -28,35 +30,41 @@ MARGIN = 1.1
 """A run is refused only where even this much less than planned would not fit."""
 
 
-def forecast(
-    prepared: Prepared, ids: torch.Tensor | None, max_shard_size: int, report: Report = silent
-) -> Making:
-    """The plan of a run over the calibration windows `ids` beside what this process holds now."""
-    plan = plan_prepared(prepared, tuple(ids.shape) if ids is not None else (0, 0), max_shard_size)
-    if prepared.model.device.type != "cpu":
-        return Making(plan)
+def plan_here(
+    prepared: Prepared,
+    windows: tuple[int, ...],
+    max_shard_size: int,
+    report: Report = silent,
+    *,
+    timed: bool = True,
+) -> Plan:
+    """The plan of a run that is ready, with what it needs of this machine beside this process.
+
+    `windows`: how many calibration windows there are, and how long they are; (0, 0) for none.
+    `timed`: whether the machine is timed now if it was not, and the work is worth it.
+    """
+    plan = plan_prepared(prepared, windows, max_shard_size)
+    if prepared.model.device.type != "cpu" or plan.time is None:
+        return plan
     run_kernels()
     give_back()
     base = resident_bytes()
     if base is None:
-        return Making(plan)
-    pace = pace_here(plan.work, report)
-    return made_here(plan, prepared.method.name, pace, base, peak_rss())
+        return plan
+    speed = machine_speed(plan.time.work, report) if timed else recall()
+    return on_machine(plan, speed, base, peak_rss())
 
 
-def pace_here(work: Work, report: Report) -> Pace | None:
-    """The pace of this machine, which is timed now if it was not, and the work is worth it."""
-    pace = recall()
-    if pace is None and work.weights >= LARGE and resident_bytes() is not None:
-        remember(pace := measure_pace(report))
-    return pace
+def machine_speed(work: Work, report: Report) -> MachineSpeed | None:
+    """The speed of this machine, which is timed now if it was not, and the work is worth it."""
+    speed = recall()
+    if speed is None and work.weights >= LARGE and resident_bytes() is not None:
+        remember(speed := time_machine(report))
+    return speed
 
 
-def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> RunPlan:
-    """The plan of a run that is ready: its linears and groups are those that were traced.
-
-    `windows`: how many calibration windows there are, and how long they are; (0, 0) for none.
-    """
+def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> Plan:
+    """The plan with what any machine needs; linears and groups are those that were traced."""
     model, schemes = prepared.model, prepared.plan.schemes
     config = model.config.get_text_config()
     blocks = (Layer(None, None),) * len(model.skeleton.blocks)
@@ -65,7 +73,7 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
     shape = Architecture(
         "", hidden, int(config.vocab_size), tied=False, layers=blocks, context=None, dtype=dtype
     )
-    facts = {fate.linear.name: fate.linear for fate in prepared.plan.fates}
+    facts = {each.linear.name: each.linear for each in prepared.plan.dispositions}
     quantized = {
         tensor: (facts[linear], schemes[linear])
         for tensor, linear in sources(model, schemes).items()
@@ -80,23 +88,24 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
         max_shard_size=max_shard_size,
         device=model.device.type,
     )
-    return plan_run(inventory_from_headers(model.checkpoint.names, shape), quantized, run)
+    inventory = inventory_from_headers(model.checkpoint.names, shape)
+    files, memory, time = plan_run(inventory, quantized, run)
+    return replace(prepared.plan, files=files, memory=memory, time=time)
 
 
-def require_memory(found: Making) -> None:
-    """Nothing, where the planned peak may fit into the memory that is free.
+def require_memory(plan: Plan) -> None:
+    """Return where the planned peak may fit into the memory that is free.
 
     Raises:
         ResourceError: it does not by far.
     """
     free = available_bytes()
-    if free is None or found.peak_rss_bytes is None:
+    if free is None or plan.memory is None or plan.memory.rss_bytes is None:
         return
-    most = found.plan.peak
+    most = plan.memory.peak
     if most.bytes > MARGIN * free:
-        need = f"this run needs about {most.bytes / 1e9:,.1f} GB of memory"
         raise ResourceError(
-            f"{need}, {free / 1e9:,.1f} GB are free",
+            f"the run needs about {size(most.bytes)} of memory, and {size(free)} are free",
             why=f"{most.name}: {most.rule}",
             hint="fewer or shorter calibration windows, such as --samples 32",
         )
@@ -105,7 +114,7 @@ def require_memory(found: Making) -> None:
 def available_bytes(
     proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
-    """Memory that can be had without harm; None where the system does not tell.
+    """Bytes of memory that are free; None where the system does not report them.
 
     The machine's with its swap, or what is left to the control groups of this process if less.
     """

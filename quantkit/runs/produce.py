@@ -24,13 +24,14 @@ from quantkit.pipeline.measure import Cost, stopwatch
 from quantkit.pipeline.memory import map_large_tensors
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.write import planned_tensors
+from quantkit.planning.run.estimate import summary
 from quantkit.recipes.schema import document_of
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import SMOKE, engine_support, judge, unscored
 from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.runs.card import model_card
-from quantkit.runs.forecast import forecast, require_memory
+from quantkit.runs.forecast import plan_here, require_memory
 
 PAGE = "report.html"
 
@@ -138,18 +139,20 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     Raises:
         QuantkitError: as `produce`.
     """
-    watch, prepared = stopwatch(), order.prepared
+    watch = stopwatch()
     map_large_tensors()
     ids = order.calibration.input_ids if order.calibration else None
-    coming = forecast(prepared, ids, order.max_shard_size, session.report)
-    session.report(Progress("plan", 1, 1, coming.line()))
-    require_memory(coming)
+    windows = (0, 0) if ids is None else tuple(ids.shape)
+    plan = plan_here(order.prepared, windows, order.max_shard_size, session.report)
+    prepared = replace(order.prepared, plan=plan)
+    session.report(Progress("plan", 1, 1, summary(plan)))
+    require_memory(plan)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
     with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
         built = build(prepared, writer, ids, session)
         document = document_of(shareable(prepared.plan.recipe))
         manifest = manifest_of(order.original.source, prepared, document, order.calibration, built)
-        manifest = replace(manifest, planned=coming.to_dict(), measured=asdict(watch()))
+        manifest = replace(manifest, planned=plan.resources(), measured=asdict(watch()))
         writer.write_json(FILE_NAME, manifest.to_dict())
         artifact = order.original.artifact(writer.folder, built.artifact)
         yield Draft(order, writer, artifact, manifest, watch)

@@ -1,4 +1,4 @@
-"""The pace of a machine is that of what it really runs."""
+"""The speed of a machine is that of what it really runs."""
 
 from pathlib import Path
 from time import perf_counter
@@ -6,11 +6,12 @@ from time import perf_counter
 import pytest
 import torch
 
-from quantkit.bench.throughput import measure_pace
+from quantkit.bench.throughput import time_machine
 from quantkit.core import registry
 from quantkit.core.progress import Progress
+from quantkit.core.resources import Work
 from quantkit.core.scheme import Scheme
-from quantkit.planning.run.timing import Pace, Work, recall, remember
+from quantkit.planning.run.timing import MachineSpeed, recall, remember
 from quantkit.stats.hessian import InputCollector
 
 pytestmark = pytest.mark.long
@@ -22,25 +23,27 @@ def told() -> list[Progress]:
 
 
 @pytest.fixture(scope="module")
-def pace(told: list[Progress]) -> Pace:
-    return measure_pace(told.append)
+def speed(told: list[Progress]) -> MachineSpeed:
+    return time_machine(told.append)
 
 
-def test_every_method_is_timed_and_told(pace: Pace, told: list[Progress]) -> None:
-    assert tuple(pace.solving) == registry.names("methods")
+def test_every_method_is_timed_and_told(speed: MachineSpeed, told: list[Progress]) -> None:
+    assert tuple(speed.solving) == registry.names("methods")
     assert tuple(progress.detail for progress in told) == registry.names("methods")
-    assert all(sum(rates.model_dump().values()) > 0 for rates in pace.solving.values())
-    assert set(pace.forward) == {"BF16", "F32"}
-    assert 1e-15 < pace.hessian < 1e-6
+    assert all(sum(rates.model_dump().values()) > 0 for rates in speed.solving.values())
+    assert set(speed.forward) == {"BF16", "F32"}
+    assert 1e-15 < speed.hessian < 1e-6
 
 
-def test_it_survives_the_cache(pace: Pace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_survives_the_cache(
+    speed: MachineSpeed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("QUANTKIT_CACHE", str(tmp_path))
-    remember(pace)
-    assert recall() == pace
+    remember(speed)
+    assert recall() == speed
 
 
-def test_a_solution_of_another_shape_takes_about_what_is_foretold(pace: Pace) -> None:
+def test_a_solution_of_another_shape_takes_about_what_is_foretold(speed: MachineSpeed) -> None:
     method = registry.load("methods", "gptq", "METHOD")
     outputs, width = 1536, 1024
     collector = InputCollector()
@@ -51,7 +54,7 @@ def test_a_solution_of_another_shape_takes_about_what_is_foretold(pace: Pace) ->
         started = perf_counter()
         method.quantize([weight], stats, Scheme("int", 4, 64), torch.bfloat16, method.options())
         taken.append(perf_counter() - started)
-    rates = pace.solving["gptq"]
+    rates = speed.solving["gptq"]
     work = Work(weights=outputs * width, crossed=outputs * width**2, cubed=width**3)
     expected = (
         rates.weights * work.weights + rates.crossed * work.crossed + rates.cubed * work.cubed

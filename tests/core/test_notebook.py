@@ -1,6 +1,6 @@
 import re
 
-from quantkit.core.notebook import html_table, with_error
+from quantkit.core.notebook import html_table
 from quantkit.results.schema import EvalResult, SweepResult, SweepRun
 from tests.results.test_kl_level import result
 
@@ -12,12 +12,6 @@ def test_cells_of_a_stranger_are_escaped() -> None:
         "<tbody><tr><td>&lt;script&gt;</td><td>1.235</td></tr><tr><td>-</td><td>7</td></tr></tbody>"
         "</table>"
     )
-
-
-def test_a_figure_stands_with_its_error() -> None:
-    assert with_error(0.014213, 0.00112) == "0.01421 ± 0.0011"
-    assert with_error(2.0, None) == "2"
-    assert with_error(None, 1.0) is None
 
 
 def test_results_show_themselves_as_tables() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from quantkit.core import registry
+from quantkit.core.serving import Degrees
 from quantkit.planning.model.config import read_architecture
-from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import (
     Build,

@@ -29,7 +29,7 @@ def prepared(folder: Path, *engines: str) -> Prepared:
 def found(start: Prepared, schemes: list[Scheme]) -> list[Choice]:
     method, output, engines, _ = parts_of(start.plan.recipe)
     rules = rules_of(method, output, engines)
-    quantized = [fate.linear for fate in start.plan.fates if fate.scheme is not None]
+    quantized = [each.linear for each in start.plan.dispositions if each.scheme is not None]
     return choices_of(quantized, start.model.skeleton, start.structure, schemes, rules)
 
 

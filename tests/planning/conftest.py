@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from quantkit.core.serving import Serving
+from quantkit.planning.builds import plan_builds
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import PlannedModel, planned_model
@@ -180,6 +182,13 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+
+
+def serving_of(model: PlannedModel, *options: Any, **named: Any) -> Serving:
+    """The builds of a model, with the options of `plan_builds`."""
+    found = plan_builds(model, *options, **named).serving
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from quantkit.core.training import Training, total
 from quantkit.planning.model.kv import cache_bytes
 from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build, weigh
 from quantkit.planning.serve.activations import activation_peak
 from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.speed import decode_bound
 from quantkit.planning.train.backward import megatron_activations, saved_activations
-from quantkit.planning.train.memory import Training, total, training_memory
+from quantkit.planning.train.memory import training_memory
 from quantkit.recipes.loader import build_recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "memory-claims.md").read_text(encoding="utf-8")
@@ -121,13 +122,13 @@ def heads_that_store(planned: Planned) -> str:
         cache_bytes(planned("Llama-2-70B", num_key_value_heads=n).architecture, 2048, 128).bytes
         for n in (8, 64)
     )
-    few = f"{grouped / GIB:.1f} GiB ({grouped / 1e9:.1f} GB) with 8 KV heads"
-    return f"{few}, {full / GIB:.0f} with 64"
+    few = f"{grouped / 1e9:.1f} GB ({grouped / GIB:.1f} GiB) with 8 KV heads"
+    return f"{few}, {full / 1e9:.0f} with 64"
 
 
 @claim
 def weights_beside_that_cache(planned: Planned) -> str:
-    return f"its weights are {weights(planned('Llama-2-70B')) / GIB:.1f} GiB"
+    return f"its weights are {weights(planned('Llama-2-70B')) / 1e9:.1f} GB"
 
 
 @claim
@@ -267,10 +268,10 @@ def llama_405b_on_four(planned: Planned) -> str:
             weights(model, "gptq-compressed", group_size=128),
         )
     )
-    room = 4 * find_gpu("h100").memory / GIB
-    assert eight * 1e9 > room * GIB > four * 1e9
+    room = 4 * find_gpu("h100").memory / 1e9
+    assert eight > room > four
     return (
-        f"{plain:.1f} GB in 16 bits and {eight:.0f} GB in 8 do not fit {room:.0f} GiB, "
+        f"{plain:.1f} GB in 16 bits and {eight:.0f} GB in 8 do not fit {room:.0f} GB, "
         f"{four:.1f} GB in 4 do"
     )
 
@@ -278,10 +279,10 @@ def llama_405b_on_four(planned: Planned) -> str:
 @claim
 def eight_4090s(_planned: Planned) -> str:
     cards = ((find_gpu("4090"), 8), (find_gpu("h100"), 4))
-    memory = " against ".join(f"{n * card.memory / GIB:.0f}" for card, n in cards)
+    memory = " against ".join(f"{n * card.memory / 1e9:.0f}" for card, n in cards)
     bandwidth = " against ".join(f"{n * (card.bandwidth or 0) / 1e12:.1f}" for card, n in cards)
     rate = " against ".join(f"{n * card.rates['bf16'] / 1e15:.1f}" for card, n in cards)
-    return f"{memory} GiB, {bandwidth} TB/s, {rate} PFLOP/s"
+    return f"{memory} GB, {bandwidth} TB/s, {rate} PFLOP/s"
 
 
 @claim

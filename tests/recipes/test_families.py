@@ -14,7 +14,7 @@ from quantkit.pipeline.choices import choices_of
 from quantkit.pipeline.start import start
 from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.weights import recipe_build
-from quantkit.planning.run.files import plan_recipe
+from quantkit.planning.run.estimate import plan_quantization
 from quantkit.recipes import loader
 from quantkit.recipes.loader import build_recipe, load_family, with_family
 from quantkit.runs.forecast import plan_prepared
@@ -74,16 +74,16 @@ def test_plan_dry_run_and_run_decide_alike(folder: Path, tmp_path: Path) -> None
     model = open_model(str(folder))
     assert recipe_build(model, recipe()).schemes == dry.schemes
     assert "this one is delicate" in model.notes
-    forecast = quantkit.plan(str(folder), recipes=[recipe()])
-    (build,) = (o.build for o in forecast.outlooks if o.build.recipe)
-    assert build.schemes == dry.schemes
+    found = quantkit.plan(str(folder), recipes=[recipe()])
+    assert found.schemes == dry.schemes
 
-    planned = plan_recipe(model, recipe(), SHARD)
+    planned = plan_quantization(model, recipe(), SHARD)
     assert (
-        planned.shards == plan_prepared(start(open_folder(folder), recipe()), (4, 64), SHARD).shards
+        planned.files == plan_prepared(start(open_folder(folder), recipe()), (4, 64), SHARD).files
     )
     result = quantkit.quantize(str(folder), tmp_path / "out", recipe=recipe(), evaluate=False)
-    assert result.bytes == planned.bytes
+    assert planned.files is not None
+    assert result.bytes == planned.files.bytes
     assert {m["name"]: m["scheme"] for m in result.modules} == {
         name: scheme.label() for name, scheme in dry.schemes.items()
     }
@@ -93,7 +93,7 @@ def test_plan_dry_run_and_run_decide_alike(folder: Path, tmp_path: Path) -> None
 def test_fit_chooses_among_what_it_leaves(folder: Path) -> None:
     wide, narrow = Scheme("int", 8, None), Scheme("int", 4, 32)
     found = start(open_folder(folder), recipe())
-    quantized = [fate.linear for fate in found.plan.fates if fate.scheme is not None]
+    quantized = [fate.linear for fate in found.plan.dispositions if fate.scheme is not None]
     overrides = found.plan.recipe.overrides
     parts = found.model.skeleton, found.structure
     choices = choices_of(quantized, *parts, [narrow, wide], [], overrides)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import quantkit
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import RefusedError, ResourceError
@@ -18,10 +19,10 @@ from quantkit.model.open import open_model
 from quantkit.pipeline.start import start
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.headers import inventory_from_headers
-from quantkit.planning.run.files import Run, plan_run, planned_linears
+from quantkit.planning.run.files import Run, plan_linears, plan_run, quantized_by
 from quantkit.recipes.loader import build_recipe
 from quantkit.runs import forecast as module
-from quantkit.runs.forecast import available_bytes, forecast, plan_prepared, require_memory
+from quantkit.runs.forecast import available_bytes, plan_here, plan_prepared, require_memory
 from tests.conftest import FAMILIES, LONG_TAIL
 
 RUN = """
@@ -50,10 +51,14 @@ def test_headers_alone_plan_what_the_trace_plans(
     run = Run(
         prepared.method, prepared.format, architecture.hidden, "BF16", 4, 64, DEFAULT_SHARD_SIZE
     )
-    quantized = planned_linears(inventory, recipe, transposed=family == "gpt2")
-    found = plan_run(inventory, quantized, run)
-    assert found.shards == traced.shards
-    assert found.peak.bytes == pytest.approx(traced.peak.bytes, rel=0.1)
+    linears = plan_linears(inventory, recipe, transposed=family == "gpt2")
+    files, memory, time = plan_run(inventory, quantized_by(linears, inventory), run)
+    assert linears.schemes == traced.schemes
+    assert files == traced.files
+    assert traced.memory is not None
+    assert traced.time is not None
+    assert memory.peak.bytes == pytest.approx(traced.memory.peak.bytes, rel=0.1)
+    assert time.work.weights == traced.time.work.weights
 
 
 @pytest.mark.long
@@ -83,18 +88,36 @@ def test_real_runs_take_what_was_planned(
     assert planned["base_rss_bytes"] < measured["peak_rss_bytes"]
 
 
+def test_a_dry_run_is_the_plan_that_the_run_keeps(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, recipe = str(tiny_checkpoint("llama")), build_recipe(samples=4, sequence_length=64)
+    shared: dict[str, Any] = {"recipe": recipe, "device": "cpu", "max_shard_size": 700_000}
+    dry = quantkit.dry_run(folder, **shared)
+    run = quantkit.quantize(folder, tmp_path / "out", evaluate=False, **shared)
+    assert dry.files is not None
+    assert dry.files.bytes == run.bytes
+    assert dry.recipe == recipe
+    assert set(dry.schemes) == {module["name"] for module in run.modules}
+    found = dry.resources()
+    assert found.keys() == run.planned.keys()
+    for key in ("bytes", "work_bytes"):
+        assert found[key] == run.planned[key]
+
+
 def test_a_run_that_cannot_fit_is_refused_before_it_begins(
     tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = start(open_model(tiny_checkpoint("llama")), build_recipe(samples=4))
-    found = forecast(prepared, None, DEFAULT_SHARD_SIZE)
+    found = plan_here(prepared, (0, 0), DEFAULT_SHARD_SIZE)
+    assert found.memory is not None
     free = available_bytes()
     assert free is not None
     assert free > 10**8
     require_memory(found)
-    vast = replace(found.plan.peak, bytes=2 * free)
-    monstrous = replace(found, plan=replace(found.plan, stages=(vast,)))
-    with pytest.raises(ResourceError, match="GB of memory") as caught:
+    vast = replace(found.memory.peak, bytes=2 * free)
+    monstrous = replace(found, memory=replace(found.memory, stages=(vast,)))
+    with pytest.raises(ResourceError, match="the run needs about") as caught:
         require_memory(monstrous)
     assert caught.value.exit_code == 5
     assert "--samples" in caught.value.hint

@@ -53,7 +53,7 @@ def _stored(tensor: PlannedTensor, block: list[int]) -> tuple[PlannedTensor, Pla
 
 
 def _fused_with(tensor: PlannedTensor, left: set[str | None]) -> PlannedTensor:
-    """Fused with those alone that stayed in 16 bits, as headers tell it."""
+    """Fused with those alone that stayed in 16 bits, as headers show it."""
     fused = tuple(name for name in tensor.fused if name in left)
     return tensor._replace(fused=fused if len(fused) > 1 else ())
 

@@ -87,9 +87,9 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
         values["tie_word_embeddings"] = config["tie_word_embeddings"]
     model_type = values["model_type"]
     if not is_identifier(model_type):
-        said = "missing" if model_type is None else f"{model_type!r:.60}"
+        found = "missing" if model_type is None else f"{model_type!r:.60}"
         raise InputError(
-            f"config.json: model_type is {said}",
+            f"config.json: model_type is {found}",
             hint="the config.json of a transformers checkpoint",
         )
     _require_decoder(config, model_type)
@@ -100,16 +100,16 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
         absent = [name for name in LLAMA_LIKE if fields.raw(name) is None]
         if absent:
             raise RefusedError(
-                f"model_type {model_type!r:.60} is not known to plan",
-                why=f"Nor can it be read like a Llama: it has no {', '.join(absent)}.",
-                hint=f"one of {', '.join(known())}, or any config with a Llama's fields",
+                f"plan does not know model_type {model_type!r:.60}",
+                why=f"it cannot be read as a Llama either: it has no {', '.join(absent)}",
+                hint=f"one of {', '.join(known())}, or a config with the fields of a Llama",
             )
     fields = Fields(values, family)
     absent = [name for name in WRITTEN if fields.left_out(name)]
     if absent and not isinstance(text, Mapping):
         raise InputError(
             f"config.json: {absent[0]} is missing",
-            why=f"What would stand for it is a {family.name} that is not this model.",
+            why=f"the default of {family.name} is the size of another model",
             hint="the whole config.json of the model",
         )
     return fields
@@ -122,7 +122,7 @@ def _require_decoder(config: Mapping[str, Any], model_type: str) -> None:
     if kind is not None:
         raise RefusedError(
             f"model_type {model_type!r:.60} is an {kind}",
-            why="plan knows what decoders hold and cache, and quantkit quantizes nothing else.",
+            why="quantkit plans and quantizes decoders only",
             hint="a decoder, such as a llama, qwen3 or gemma3",
         )
 
@@ -144,7 +144,7 @@ def stated_dtype(config: Mapping[str, Any]) -> str | None:
             if isinstance(name, str) and name in DTYPES:
                 return DTYPES[name]
             raise InputError(
-                f"config.json: dtype is {name!r:.60}", why=f"Known are {', '.join(DTYPES)}."
+                f"config.json: dtype is {name!r:.60}", why=f"known: {', '.join(DTYPES)}"
             )
     return None
 
@@ -203,8 +203,8 @@ def _mixer(fields: Fields, kind: str, *, shares_cache: bool = False) -> Mixer:
     windows = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
     if kind not in FULL and kind not in windows:
         raise RefusedError(
-            f"{fields.family.name} layers of type {kind!r:.60} are not known to plan",
-            why="How much memory their cache takes is not in the config.",
+            f"plan does not know {fields.family.name} layers of type {kind!r:.60}",
+            why="the config does not give the size of their cache",
         )
     heads = fields.size("num_attention_heads")
     kv_heads = _kv_heads(fields, heads)
@@ -213,8 +213,9 @@ def _mixer(fields: Fields, kind: str, *, shares_cache: bool = False) -> Mixer:
         hidden = fields.size("hidden_size")
         if hidden % heads:
             raise InputError(
-                f"config.json: hidden_size {hidden} is no multiple of num_attention_heads {heads}",
-                why="It would have to be, as head_dim is missing.",
+                f"config.json: hidden_size {hidden} is not a multiple of "
+                f"num_attention_heads {heads}",
+                why="head_dim is missing, and would be their ratio",
             )
         head_dim = hidden // heads
     window = fields.size(windows[kind]) if kind in windows else None
@@ -227,7 +228,7 @@ def _kv_heads(fields: Fields, heads: int) -> int:
     kv_heads = fields.maybe("num_key_value_heads", least=1) or heads
     if heads % kv_heads:
         raise InputError(
-            f"config.json: num_attention_heads {heads} is no multiple of "
+            f"config.json: num_attention_heads {heads} is not a multiple of "
             f"num_key_value_heads {kv_heads}"
         )
     return kv_heads
@@ -276,7 +277,7 @@ def _dense(fields: Fields, layers: int) -> list[FeedForward]:
     # Gemma 3n may give one for each layer
     widths = fields.many("intermediate_size", int, length=layers) or []
     if not 1 <= min(widths) <= max(widths) <= LARGEST:
-        raise InputError(f"config.json: intermediate_size is not of widths from 1 to {LARGEST}")
+        raise InputError(f"config.json: a width of intermediate_size is not from 1 to {LARGEST}")
     return [FeedForward(width, gated) for width in widths]
 
 

@@ -21,7 +21,7 @@ MOST_LAYERS = 4096
 
 @dataclass(frozen=True)
 class Family:
-    """What the code of one model_type does that no field of a config tells.
+    """What the code of one model_type does that no field of a config states.
 
     `pattern`: which layers are full attention, and what the others are. `block`, `model`: tensors
     of every block and around them, beside those of `parameters`.
@@ -75,7 +75,7 @@ def find(model_type: str) -> Family | None:
 class Fields:
     """The fields of one text model; names are those of today's Llama vocabulary.
 
-    A method that cannot give what it is asked for raises InputError with the field's name.
+    A method that finds no such value raises InputError with the field's name.
     """
 
     config: Mapping[str, Any]

@@ -75,7 +75,7 @@ def inventory_from_headers(
 ) -> Inventory:
     """Every tensor of the files; those of blocks beyond the config's (MTP) are of part "other".
 
-    They have a layer beyond the last, by which they are told apart.
+    They have a layer beyond the last, which sets them apart.
     """
     depth = len(architecture.layers)
     found = []
@@ -131,7 +131,7 @@ def _role(name: str) -> _Role:
 
 
 def _split(split: Split, name: str, module: str) -> Split:
-    """The split of a weight's companions: what is said of its outputs, or once for the whole."""
+    """The split of a weight's companions: by its outputs, or a copy for each rank."""
     tail = name[len(module) :].lstrip(".")
     once = ("weight_shape", "input_scale", "quant_map", "nested_quant_map", "weight_global_scale")
     if tail.rpartition(".")[2] in once or "quant_state" in tail:

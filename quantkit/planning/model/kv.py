@@ -6,10 +6,10 @@ tensor-parallel rank; of a pipeline stage they are had by leaving out the other 
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from quantkit.core.errors import RefusedError
-from quantkit.planning.figure import Figure
+from quantkit.core.figure import Figure
+from quantkit.core.serving import CacheDtype
 from quantkit.planning.model.architecture import (
     Architecture,
     Attention,
@@ -17,8 +17,6 @@ from quantkit.planning.model.architecture import (
     Mixer,
     Recurrent,
 )
-
-CacheDtype = Literal["16-bit", "32-bit", "fp8", "int8-token-head", "fp8-token-head", "nvfp4"]
 
 EXPANDED = ("falcon",)
 """Families whose code in transformers repeats grouped heads for each query before it caches."""
@@ -58,7 +56,7 @@ def token_bytes(mixer: Mixer | None, dtype: CacheDtype = "16-bit", tp: int = 1) 
             if dtype not in ("16-bit", "32-bit", "fp8"):
                 raise RefusedError(
                     f"a cache in {dtype} cannot hold the latents of multi-head latent attention",
-                    why="Its scales belong to heads, and a latent belongs to all heads.",
+                    why="its scales belong to heads, and a latent belongs to all heads",
                     hint="a 16-bit or fp8 cache",
                 )
             return vector_bytes(mixer.kv_rank + mixer.rope_dim + mixer.index_dim, dtype)

@@ -41,7 +41,9 @@ def open_model(model: str) -> PlannedModel:
         if path:
             config = read_json(path / CONFIG if path.is_dir() else path)
             if not isinstance(config, dict):
-                raise InputError(f"`{path}` is not a JSON object", hint="a model's config.json")
+                raise InputError(
+                    f"`{path}` does not hold a JSON object", hint="a model's config.json"
+                )
             return _planned((path if path.is_dir() else path.resolve().parent).name, config, {})
         repo, revision = hub_id(model)
         from quantkit.checkpoint.remote import remote_headers
@@ -62,8 +64,10 @@ def _planned(
     )
     notes = []
     if find(architecture.model_type) is None:
-        exact = "; bytes are those of its files" if tensors else ", and so are its bytes"
-        notes.append(f"{architecture.model_type} is not known: taken to be built as a Llama{exact}")
+        exact = "; sizes are those of its files" if tensors else "; sizes are those of a Llama"
+        notes.append(
+            f"plan does not know {architecture.model_type} and takes it for a Llama{exact}"
+        )
     if not tensors and (extra := config.get("num_nextn_predict_layers")):
         notes.append(
             f"not counted: {extra!r:.9} extra prediction layer(s), for speculative decoding"
@@ -71,10 +75,10 @@ def _planned(
     if stated_dtype(config) is None:
         architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
         if not tensors:
-            notes.append("config.json names no dtype: the files are taken to be in float32")
+            notes.append("config.json names no dtype: plan takes float32")
     original = original_of(name, config, architecture, quantized) if quantized else None
     if quantized and original is None:
-        notes.append(f"engines' rules for {quantized} as it is stored here are not known to plan")
+        notes.append(f"plan does not know the engines' rules for this form of {quantized}")
     if (family := load_family(architecture.model_type)) is not None:
         notes += family.notes
     model = planned_model(name, inventory, architecture, quantized)
@@ -84,10 +88,10 @@ def _planned(
 def _from_config(
     name: str, config: Mapping[str, Any], architecture: Architecture, quantized: str | None
 ) -> Inventory:
-    """The tensors that a config alone tells of.
+    """The tensors that a config alone describes.
 
     Raises:
-        InputError: it is quantized, in a form whose tensors cannot be told from it.
+        InputError: it is quantized, in a form whose tensors it does not describe.
     """
     inventory = inventory_from_config(config, architecture)
     if quantized is None:
@@ -95,10 +99,10 @@ def _from_config(
     found = block_fp8(quantization_block(config) or {}, inventory, architecture)
     if found is None:
         raise InputError(
-            f"`{name}` is quantized as {quantized}, and only its config is here",
-            why="how large its tensors are, their headers tell",
-            hint="the folder with its safetensors files, or its hub id; the same config without "
-            "its quantization_config is planned as 16 bits",
+            f"`{name}` is quantized as {quantized}, and its weight files are missing",
+            why="only their headers give the sizes of its tensors",
+            hint="the folder with its safetensors files, or its hub id; or the config without its "
+            "quantization_config, to plan it in 16 bits",
         )
     return found
 
@@ -116,9 +120,9 @@ def _quantized(config: Mapping[str, Any]) -> str | None:
     if method is None and (block.get("load_in_8bit") or block.get("load_in_4bit")):
         return "bitsandbytes"  # files from before it had a name; transformers reads them so
     if not is_identifier(method):
-        said = "missing" if method is None else f"{method!r:.60}"
+        found = "missing" if method is None else f"{method!r:.60}"
         raise InputError(
-            f"config.json: quant_method is {said}", hint="gptq, awq, bitsandbytes, ..."
+            f"config.json: quant_method is {found}", hint="gptq, awq, bitsandbytes, ..."
         )
     return str(method)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from quantkit.core.errors import InputError
 from quantkit.core.facts import LinearFacts
+from quantkit.core.serving import Degrees
 from quantkit.planning.model.architecture import Architecture, Attention, Experts
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
 
@@ -18,20 +19,6 @@ VOCABULARY_UNIT = 64
 """Rows to which vLLM and SGLang pad a vocabulary before they split it."""
 TRANSPOSED = ("gpt2",)
 """Families whose linears are stored (inputs, outputs)."""
-
-
-@dataclass(frozen=True)
-class Degrees:
-    """How many ranks share a layer's matrices, the layers, and the experts."""
-
-    tensor: int = 1
-    pipeline: int = 1
-    expert: int = 1
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that hold one copy of the model; experts go over the tensor ranks, or over more."""
-        return max(self.tensor, self.expert) * self.pipeline
 
 
 @dataclass(frozen=True)
@@ -67,7 +54,7 @@ def stages_of(depth: int, pipeline: int) -> tuple[Stage, ...]:
         InputError: there are fewer blocks than stages.
     """
     if pipeline > depth:
-        what = f"{depth} blocks cannot be dealt to {pipeline} stages"
+        what = f"{depth} blocks do not divide among {pipeline} pipeline stages"
         raise InputError(what, hint=f"--set pp={depth}")
     sizes = [depth // pipeline] * pipeline
     for i in range(2, depth % pipeline + 2):
@@ -169,12 +156,12 @@ def rank_elements(kind: Kind, degrees: Degrees, *, padded: bool = True) -> int:
 
 
 def _ranks(kind: Kind, degrees: Degrees) -> int:
-    """Ranks over which a tensor is dealt; 1 where each has a copy."""
+    """Ranks that share a tensor; 1 where each has a copy."""
     split, shape = kind.tensor.split, kind.tensor.shape
     if _whole_experts(kind, degrees):
         return 1
     if split == "replicated" or not shape or (split == "columns" and 1 in shape):
-        return 1  # scales of whole channels: each rank of a linear dealt by inputs needs them all
+        return 1  # scales of whole channels: each rank of a linear split by inputs needs them all
     return _kv_shares(kind, degrees.tensor) if split == "kv_rows" else degrees.tensor
 
 

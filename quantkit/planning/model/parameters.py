@@ -41,7 +41,7 @@ def inventory_from_config(config: Mapping[str, Any], architecture: Architecture)
 
     All have the config's dtype, as if no linear were quantized, but for routing corrections, in
     fp32. A mixer's tensors, recurrent ones too, are of part `attention`, an expert that every token
-    goes through of part `mlp`. A vision tower is there where the config tells all of it; extra
+    goes through of part `mlp`. A vision tower is there where the config describes all of it; extra
     prediction layers (MTP) are not listed.
     """
     fields = read_fields(config)

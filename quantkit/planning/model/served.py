@@ -6,8 +6,8 @@ from math import prod
 from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core import registry
 from quantkit.core.engine import Engine
+from quantkit.core.serving import CacheDtype
 from quantkit.planning.model.inventory import FLOATS, Inventory
-from quantkit.planning.model.kv import CacheDtype
 from quantkit.planning.model.parallel import Kind
 from quantkit.planning.model.weights import PlannedModel
 
@@ -20,15 +20,15 @@ def as_served(model: PlannedModel, engine: str, capability: str | None) -> Plann
     own = model.architecture.dtype
     dtype = rules.serves(own, model.architecture.model_type, capability)
     kinds = tuple(_cast(kind, dtype, quantized=bool(model.quantized)) for kind in model.kinds)
-    said = f"{engine} serves {own.lower()} in {dtype.lower()}" if dtype != own else ""
-    if not said and kinds != model.kinds:
-        said = f"{engine} serves all of it in {dtype.lower()}, as config.json says"
+    note = f"{engine} serves {own.lower()} in {dtype.lower()}" if dtype != own else ""
+    if not note and kinds != model.kinds:
+        note = f"{engine} serves all of it in {dtype.lower()}, as config.json says"
     architecture = replace(model.architecture, dtype=dtype)
-    return replace(model, architecture=architecture, kinds=kinds, served=said)
+    return replace(model, architecture=architecture, kinds=kinds, served=note)
 
 
 def served_cache(model: PlannedModel, cache: CacheDtype) -> CacheDtype:
-    """The dtype of the cache of a model as it is served: its own, unless 8 bits were asked for."""
+    """The dtype of the cache of a model as it is served: its own, unless it is in 8 bits."""
     wide = cache == "16-bit" and DTYPE_BYTES[model.architecture.dtype] > 2
     return "32-bit" if wide else cache
 

@@ -17,9 +17,9 @@ BESIDE = ("vision_config", "audio_config", "encoder_config", "speech_config", "v
 def towers(
     config: Mapping[str, Any], hidden: int, dtype: str
 ) -> tuple[tuple[PlannedTensor, ...], tuple[str, ...]]:
-    """Tensors of towers and projector, and the fields whose models cannot be told from the config.
+    """Tensors of towers and projector, and the fields that the config describes in part.
 
-    Either all of a tower and what joins it to a text model of width `hidden` is told, or nothing.
+    Either all of a tower and what joins it to a text model of width `hidden` is listed, or nothing.
     Files leave out what is as in the tower's class: transformers writes inner configs so.
 
     Raises:

@@ -16,10 +16,10 @@ from quantkit.core.plan import Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme
+from quantkit.core.serving import Degrees
 from quantkit.planning.model.architecture import Architecture
-from quantkit.planning.model.inventory import Inventory, Part
+from quantkit.planning.model.inventory import Inventory
 from quantkit.planning.model.parallel import (
-    Degrees,
     Kind,
     Stage,
     facts_of,
@@ -85,7 +85,7 @@ def planned_model(
     """The model with its tensors sorted into kinds."""
     kinds = kinds_of(inventory, architecture)
     notes = tuple(
-        f"not counted: what {field} describes, as a config tells no size of it; headers of files do"
+        f"not counted: {field}, whose size config.json does not give; headers of files do"
         for field in inventory.uncounted
     )
     return PlannedModel(name, architecture, inventory, kinds, quantized, notes=notes)
@@ -145,12 +145,12 @@ def weigh(
     stage: Stage | None = None,
     *,
     padded: bool = False,
-) -> dict[Part, int]:
+) -> dict[str, int]:
     """Bytes of a rank's weights by part; of all of them where the degrees are 1.
 
     `padded`: whether the vocabulary is, as vLLM and SGLang do it.
     """
-    parts: dict[Part, int] = {}
+    parts: dict[str, int] = {}
     tied = model.architecture.tied
     for kind in model.kinds:
         if stage is None or stage.holds(kind.tensor, tied=tied):

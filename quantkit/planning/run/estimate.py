@@ -1,80 +1,67 @@
-"""What making an artifact takes here: a run's plan beside what the machine adds to it."""
+"""A run on this machine: its plan with the memory of the process and the seconds."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
+from quantkit.core.plan import Plan
 from quantkit.core.recipe import Recipe
+from quantkit.core.units import size, span
 from quantkit.planning.model.weights import PlannedModel
-from quantkit.planning.run.files import RunPlan, plan_recipe
-from quantkit.planning.run.timing import Pace, recall
+from quantkit.planning.run.files import plan_linears, plan_run, quantized_by, run_of
+from quantkit.planning.run.timing import MachineSpeed, recall
+from quantkit.recipes.loader import with_family
 
-UNITS = ((1, "seconds"), (60, "minutes"), (3600, "hours"), (86400, "days"))
 KEPT = 1.02
 """What an allocator keeps for itself: real peaks lie from 3 % under to 4 % over what is counted."""
 
 
-def span(seconds: tuple[float, float]) -> str:
-    """Fewest and most seconds, for people: `2.1 to 8.8 minutes`."""
-    least, most = seconds
-    unit, name = next((u, n) for u, n in UNITS if most < 100 * u or n == "days")
-    return f"{least / unit:.2g} to {most / unit:.2g} {name}"
+def summary(plan: Plan) -> str:
+    """What a run needs in a few words: `5.73 GB of files, 18.6 GB peak memory, 2.1 to 8.8 minutes`.
 
-
-@dataclass(frozen=True)
-class Making:
-    """A run's plan, what Python with torch holds beside it, the peak of both, and the time.
-
-    `base_rss_bytes` and `peak_rss_bytes` are None where nothing is known of this machine, or a GPU
-    holds the tensors, `seconds` (least, most) where it was not timed.
+    What is not known is left out.
     """
-
-    plan: RunPlan
-    base_rss_bytes: int | None = None
-    peak_rss_bytes: int | None = None
-    seconds: tuple[float, float] | None = None
-
-    def to_dict(self) -> dict[str, float]:
-        """What is known, for JSON; `work_bytes` are those of the run alone."""
-        known: dict[str, float | None] = {
-            "bytes": self.plan.bytes,
-            "work_bytes": self.plan.peak.bytes,
-            "base_rss_bytes": self.base_rss_bytes,
-            "peak_rss_bytes": self.peak_rss_bytes,
-            "least_seconds": self.seconds[0] if self.seconds else None,
-            "most_seconds": self.seconds[1] if self.seconds else None,
-        }
-        return {key: value for key, value in known.items() if value is not None}
-
-    def line(self) -> str:
-        """The plan in a few words."""
-        parts = [f"{self.plan.bytes / 1e9:.3g} GB of weights"]
-        if self.peak_rss_bytes is not None:
-            parts.append(f"about {self.peak_rss_bytes / 1e9:.3g} GB of memory")
-        else:
-            memory = f"{self.plan.peak.bytes / 1e9:.3g} GB of memory"
-            parts.append(f"about {memory} beside Python with torch")
-        if self.seconds is not None:
-            parts.append(span(self.seconds))
-        return ", ".join(parts)
+    parts = []
+    if plan.files is not None:
+        parts.append(f"{size(plan.files.bytes)} of files")
+    if plan.memory is not None and plan.memory.rss_bytes is not None:
+        parts.append(f"{size(plan.memory.rss_bytes)} peak memory")
+    elif plan.memory is not None:
+        parts.append(f"{size(plan.memory.peak.bytes)} peak memory beside Python with torch")
+    if plan.time is not None and plan.time.seconds is not None:
+        parts.append(span(plan.time.seconds))
+    return ", ".join(parts)
 
 
-def made_here(
-    plan: RunPlan, method: str, pace: Pace | None, base: int | None = None, held: int = 0
-) -> Making:
-    """The plan with what a machine of this `pace` adds.
+def on_machine(
+    plan: Plan, speed: MachineSpeed | None, base: int | None = None, held: int = 0
+) -> Plan:
+    """The plan with what depends on a machine of this `speed`: memory of the process, and seconds.
 
-    This process holds `base` bytes before the run, if it is the one, and `held` at most so far.
+    If this process is the one that runs, it holds `base` bytes before, and has held `held` at most.
     """
-    if base is None and pace is not None:
-        base = pace.base_rss_bytes
-    peak = None if base is None else max(held, round(KEPT * (base + plan.peak.bytes)))
-    return Making(plan, base, peak, pace.seconds(plan.work, method, plan.dtype) if pace else None)
+    memory, time = plan.memory, plan.time
+    if base is None and speed is not None:
+        base = speed.base_rss_bytes
+    if memory is not None and base is not None:
+        rss = max(held, round(KEPT * (base + memory.peak.bytes)))
+        memory = replace(memory, base_bytes=base, rss_bytes=rss)
+    if time is not None and speed is not None:
+        seconds = speed.seconds(time.work, plan.recipe.method, time.dtype)
+        time = replace(time, seconds=seconds)
+    return replace(plan, memory=memory, time=time)
 
 
-def making(model: PlannedModel, recipe: Recipe, max_shard_size: int = DEFAULT_SHARD_SIZE) -> Making:
-    """What `quantize` with `recipe` would take on this machine's CPU.
+def plan_quantization(
+    model: PlannedModel, recipe: Recipe, max_shard_size: int = DEFAULT_SHARD_SIZE
+) -> Plan:
+    """The plan of `quantize` with `recipe` on this machine's CPU, from headers or config alone.
 
     Raises:
-        InputError, RefusedError: as `quantize`, as far as headers tell.
+        InputError, RefusedError: as `quantize`, as far as headers show it.
     """
-    return made_here(plan_recipe(model, recipe, max_shard_size), recipe.method, recall())
+    run = run_of(model, recipe, max_shard_size)
+    transposed = any(kind.transposed for kind in model.kinds)
+    stated, _ = with_family(recipe, model.architecture.model_type)
+    plan = plan_linears(model.inventory, stated, transposed=transposed)
+    files, memory, time = plan_run(model.inventory, quantized_by(plan, model.inventory), run)
+    return on_machine(replace(plan, files=files, memory=memory, time=time), recall())

@@ -1,9 +1,9 @@
-"""What a quantize run makes and takes: bytes of its files, disk, and memory at its worst moment.
+"""What a quantization run needs: bytes of its files, and of memory stage by stage.
 
 Files are laid out as the writer lays them out, headers included. Memory is counted along the way of
 `pipeline.blockloop`: two blocks (the next one is read meanwhile), the codes of the last one, what
 all paused windows keep alive, the statistics of a group and what its method needs. All of it is
-above what Python with torch holds by itself, which only the machine can tell.
+above what Python with torch holds by itself, which is measured on the machine.
 """
 
 import math
@@ -14,20 +14,17 @@ from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
 from quantkit.core import registry
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import LinearFacts
+from quantkit.core.figure import Figure
 from quantkit.core.format import Format
 from quantkit.core.method import GroupShape, Method
+from quantkit.core.plan import Plan
 from quantkit.core.recipe import Recipe
+from quantkit.core.resources import TOKENS_PER_BATCH, Files, Memory, Time, Work
 from quantkit.core.scheme import Scheme
-from quantkit.planning.figure import Figure
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
 from quantkit.planning.model.parallel import facts_of
 from quantkit.planning.model.weights import MODEL_DTYPES, PlannedModel, recipe_plan
-from quantkit.planning.run.timing import Work
-from quantkit.recipes.loader import with_family
 from quantkit.stats.sizes import SAMPLE, statistics_bytes
-
-BATCH = 2048
-"""Tokens that go through a block at once (`model.open.TOKENS_PER_BATCH`)."""
 
 Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
 """Tensor name of each weight that is replaced -> its linear, and what it becomes."""
@@ -62,38 +59,11 @@ class Run:
         return 4 if wide else 2
 
 
-@dataclass(frozen=True)
-class RunPlan:
-    """The weight files, and the stages of the run with the bytes that each takes in memory.
+def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[Files, Memory, Time]:
+    """Files, memory and work of quantizing the model in `inventory`, on any machine.
 
-    Stages are above the memory that Python with torch takes; on a GPU they are its own memory,
-    beside the CUDA context, which has never been measured. `work` is what time goes by, and `dtype`
-    the one of the computation.
+    Seconds, and what the process holds beside the run, depend on the machine: `estimate` adds them.
     """
-
-    shards: tuple[Shard, ...]
-    stages: tuple[Figure, ...]
-    work: Work
-    dtype: str
-
-    @property
-    def bytes(self) -> int:
-        """Size of all weight files, exactly."""
-        return sum(shard.nbytes for shard in self.shards)
-
-    @property
-    def disk_bytes(self) -> int:
-        """Free disk that the writer asks for: a twentieth more, for all that is no weight."""
-        return self.bytes * 21 // 20
-
-    @property
-    def peak(self) -> Figure:
-        """The stage that takes most memory."""
-        return max(self.stages, key=lambda stage: stage.bytes)
-
-
-def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
-    """Files and memory of quantizing the model in `inventory`."""
     shards = artifact_shards(inventory, quantized, run)
     layers: dict[int, list[PlannedTensor]] = {}
     for tensor in inventory.tensors:
@@ -112,23 +82,24 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> RunPlan:
         stages.append(_tracing(tensors))
         stages += _block(tensors, coming + held, quantized, run)
         held = sum(_codes_bytes(*quantized[t.name]) for t in tensors if t.name in quantized)
-    return RunPlan(shards, tuple(stages), work, "F32" if run.itemsize == 4 else "BF16")
+    files = Files({shard.name: shard.nbytes for shard in shards})
+    return files, Memory(tuple(stages)), Time(work, "F32" if run.itemsize == 4 else "BF16")
 
 
-def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> RunPlan:
-    """The plan of `quantize` with `recipe` on a CPU, from what planning knows of a model.
+def run_of(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run:
+    """How `quantize` runs `recipe` on a CPU, from what planning knows of a model.
 
     Raises:
-        InputError, RefusedError: as `quantize`, as far as headers tell.
+        RefusedError: `quantize` does not take the model.
     """
     if any(tensor.part == "experts" for tensor in model.inventory.tensors):
         raise RefusedError(
             f"`{model.name}` cannot be quantized yet",
-            why="transformers merges its experts while it loads them",
+            why="transformers merges its experts while it loads them, and quantize needs each",
             hint="a published quantized checkpoint of it, or a dense model",
         )
     shape, spec = model.architecture, recipe.calibration
-    run = Run(
+    return Run(
         method=registry.load("methods", recipe.method, "METHOD"),
         output=registry.load("formats", recipe.format, "FORMAT"),
         hidden=shape.hidden,
@@ -137,10 +108,6 @@ def plan_recipe(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run
         length=min(spec.sequence_length, shape.context or spec.sequence_length),
         max_shard_size=max_shard_size,
     )
-    transposed = any(kind.transposed for kind in model.kinds)
-    stated, _ = with_family(recipe, shape.model_type)
-    quantized = planned_linears(model.inventory, stated, transposed=transposed)
-    return plan_run(model.inventory, quantized, run)
 
 
 def _own_dtype(model: PlannedModel) -> str:
@@ -154,14 +121,24 @@ def _own_dtype(model: PlannedModel) -> str:
         what = "has no embedding that planning knows" if dtype is None else f"is stored in {dtype}"
         raise RefusedError(
             f"`{model.name}` {what}",
-            why="what is computed in is the embedding's dtype",
+            why="quantize computes in the dtype of the embedding",
             hint="a model in bf16, fp16 or fp32",
         )
     return dtype
 
 
-def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Quantized:
-    """What `recipe` makes of the linears of the blocks, by the rules that `quantize` goes by.
+def quantized_by(plan: Plan, inventory: Inventory) -> Quantized:
+    """The tensors that a plan quantizes, by their names in the files."""
+    named = {tensor.linear: tensor.name for tensor in inventory.tensors}
+    return {
+        named[each.linear.name]: (each.linear, each.scheme)
+        for each in plan.dispositions
+        if each.scheme is not None
+    }
+
+
+def plan_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Plan:
+    """What becomes of the linears of the blocks, by the rules that `quantize` goes by.
 
     `transposed`: weights are stored (inputs, outputs), as GPT-2's are.
 
@@ -169,14 +146,12 @@ def planned_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = 
         InputError: an override matches nothing.
         RefusedError: format or a target engine of the recipe cannot hold it.
     """
-    named = {
-        t.linear: t
+    linears = [
+        facts_of(t, transposed=transposed)
         for t in inventory.tensors
         if t.linear and t.layer is not None and t.part in ("attention", "mlp", "experts")
-    }
-    linears = {name: facts_of(t, transposed=transposed) for name, t in named.items()}
-    _, plan = recipe_plan(recipe, list(linears.values()))
-    return {named[name].name: (linears[name], scheme) for name, scheme in plan.schemes.items()}
+    ]
+    return recipe_plan(recipe, linears)[1]
 
 
 def artifact_shards(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[Shard, ...]:
@@ -259,7 +234,7 @@ def _block(
             (0, 0) if not run.tokens else statistics_bytes(task.inputs, run.itemsize)
         )
         if run.tokens:
-            passing = 3 * BATCH * max(task.inputs, run.hidden) * run.itemsize
+            passing = 3 * TOKENS_PER_BATCH * max(task.inputs, run.hidden) * run.itemsize
             size = weights + done + paused + gathering + passing
             rule = (
                 f"2 blocks and the last one's codes {weights:,} B + codes {done:,} B + "

@@ -1,12 +1,11 @@
-"""How long a run takes on this machine, and what Python with torch holds: known once it was timed.
+"""How fast this machine is and what Python with torch holds, in seconds and bytes, once timed.
 
-Nothing is guessed for a machine that was not. What was measured is kept in the user's cache folder
-by processor, version of torch and number of threads.
+Nothing is guessed for a machine that was not timed. Measurements are kept in the user's cache
+folder by processor, version of torch and number of threads.
 """
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from quantkit.checkpoint.durable import replace_file
 from quantkit.checkpoint.files import found_in, read_json
 from quantkit.core.errors import QuantkitError
+from quantkit.core.resources import Work
 
 KEPT = 20
 """Machines that are remembered, the last ones: a folder may be shared by several."""
@@ -26,32 +26,8 @@ LEAST, MOST = 0.6, 2.5
 a machine that did other things, too."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a run computes, as far as its time goes.
-
-    `forward` and `hessian` are products, `weights` those that are quantized; `crossed` is their
-    number times the inputs of each, `cubed` the third power of the inputs of each group.
-    """
-
-    forward: int = 0
-    hessian: int = 0
-    weights: int = 0
-    crossed: int = 0
-    cubed: int = 0
-
-    def __add__(self, other: "Work") -> "Work":
-        return Work(
-            self.forward + other.forward,
-            self.hessian + other.hessian,
-            self.weights + other.weights,
-            self.crossed + other.crossed,
-            self.cubed + other.cubed,
-        )
-
-
 Rate = Annotated[float, Field(gt=0, lt=1)]
-"""Seconds of one product."""
+"""Seconds of one multiply-add."""
 
 
 class _Entry(BaseModel):
@@ -66,11 +42,12 @@ class Solving(_Entry):
     cubed: float = Field(ge=0, lt=1)
 
 
-class Pace(_Entry):
+class MachineSpeed(_Entry):
     """What was measured of a machine.
 
-    `forward` has the seconds of a product of activations by the dtype that is computed in, as
-    safetensors names it; `hessian` are those of a product in fp32.
+    `forward` has the seconds of one multiply-add of activations by the dtype of the computation, as
+    safetensors names it; `hessian` are those of one in fp32. `base_rss_bytes` are held by Python
+    with torch before a run.
     """
 
     machine: str
@@ -80,7 +57,7 @@ class Pace(_Entry):
     base_rss_bytes: int = Field(gt=0, lt=1 << 40)
 
     def seconds(self, work: Work, method: str, dtype: str) -> tuple[float, float] | None:
-        """Fewest and most of a run; None where method or dtype were not timed."""
+        """The fewest and the most seconds of a run; None where method or dtype were not timed."""
         solving, forward = self.solving.get(method), self.forward.get(dtype)
         if solving is None or forward is None:
             return None
@@ -101,7 +78,7 @@ class Pace(_Entry):
 
 
 def machine_key() -> str:
-    """What speeds and sizes of runs depend on, of the machine and its libraries."""
+    """The machine and its libraries, as far as the speed and memory of runs depend on them."""
     name = found_in(Path("/proc/cpuinfo"), r"^model name\s*: (.+)$") or "unknown processor"
     threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
     try:
@@ -111,26 +88,26 @@ def machine_key() -> str:
     return f"{name}, {threads} threads, torch {torch}"
 
 
-def remember(pace: Pace) -> None:
-    """Keep what was measured in the place of what is known of that machine.
+def remember(speed: MachineSpeed) -> None:
+    """Store what was measured, in place of what is stored of that machine.
 
-    A cache that cannot be written is none.
+    A cache that cannot be written is left out.
     """
-    others = [known for known in _read() if known.machine != pace.machine]
-    kept = ",\n".join(known.model_dump_json() for known in [*others, pace][-KEPT:])
+    others = [known for known in _read() if known.machine != speed.machine]
+    kept = ",\n".join(known.model_dump_json() for known in [*others, speed][-KEPT:])
     with suppress(OSError, RuntimeError, QuantkitError):  # RuntimeError: no home
         path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, f"[{kept}]\n".encode())
 
 
-def recall() -> Pace | None:
+def recall() -> MachineSpeed | None:
     """What is known of this machine."""
-    known = {pace.machine: pace for pace in _read()}
+    known = {speed.machine: speed for speed in _read()}
     return known.get(machine_key()) if known else None  # naming it takes longer than most plans
 
 
-def _read() -> list[Pace]:
+def _read() -> list[MachineSpeed]:
     """All entries of the cache, but for those that no measurement can have left."""
     try:
         entries = read_json(_path())
@@ -139,7 +116,7 @@ def _read() -> list[Pace]:
     found = []
     for entry in entries[-KEPT:] if isinstance(entries, list) else ():
         with suppress(ValidationError):
-            found.append(Pace.model_validate(entry))
+            found.append(MachineSpeed.model_validate(entry))
     return found
 
 

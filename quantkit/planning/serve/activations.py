@@ -1,6 +1,6 @@
 """The peak of a forward pass: what lives at once while one chunk of tokens goes through a layer."""
 
-from quantkit.planning.figure import Figure
+from quantkit.core.figure import Figure
 from quantkit.planning.model.architecture import (
     Architecture,
     Attention,
@@ -36,7 +36,7 @@ def activation_peak(architecture: Architecture, tokens: int, rows: int, tensor: 
 
 
 def _width(layer: Layer, hidden: int, tensor: int) -> int:
-    """Bytes a token of the wider half of a block, before they are dealt to the ranks."""
+    """Bytes a token of the wider half of a block, before the ranks share them."""
     return max(_mixer_width(layer), _feed_forward_width(layer, hidden, tensor))
 
 

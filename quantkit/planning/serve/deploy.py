@@ -1,19 +1,20 @@
 """Whether a build fits a GPU: weights, activations, overheads and KV cache against what is there.
 
 Everything but the cache is fixed before a model is served; the cache takes the rest. What "0.9 of
-the memory" means is each engine's own: `serving` has their rules.
+the memory" means is each engine's own: `settings` has their rules. All sizes are in bytes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isinf
 from typing import Literal
 
 from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.planning.figure import Figure
+from quantkit.core.figure import Figure
+from quantkit.core.serving import CacheDtype, Deployment, Load
 from quantkit.planning.model.architecture import Architecture
-from quantkit.planning.model.kv import CacheDtype, cache_bytes, dynamic_cache
+from quantkit.planning.model.kv import cache_bytes, dynamic_cache
 from quantkit.planning.model.parallel import Stage, stages_of
 from quantkit.planning.model.served import as_served, served_cache
 from quantkit.planning.model.weights import Build, PlannedModel, weigh, weights_rule
@@ -26,86 +27,33 @@ MOST_CONTEXT = 2**24
 MOST_SEQUENCES = 2**16
 
 
-@dataclass(frozen=True)
-class Load:
-    """What is to be served: `sequences` of `context` tokens at once, and what the cache holds."""
-
-    context: int
-    sequences: int = 1
-    cache: CacheDtype = "16-bit"
-
-
-def asked_load(
+def load_of(
     architecture: Architecture, context: int | None, sequences: int, kv: Literal[16, 8]
 ) -> Load:
-    """The load with the model's own context, at most 8192, where none was asked.
+    """The load; where no context is stated, the model's own, at most 8192 tokens.
 
     Raises:
-        InputError: numbers that nothing serves.
+        InputError: a number that no engine serves.
         RefusedError: a context beyond the model's own.
     """
     if kv not in (16, 8):
-        raise InputError(f"a cache of {kv} bits is not known", hint="--kv 16, or --kv 8")
+        what = f"the KV cache cannot have {kv} bits an element"
+        raise InputError(what, hint="--kv 16, or --kv 8")
     if not 1 <= sequences <= MOST_SEQUENCES:
-        why = f"from 1 to {MOST_SEQUENCES} are planned for"
-        raise InputError(f"a batch of {sequences}", why=why, hint="--batch 8")
+        what = f"the batch is {sequences}; it must be from 1 to {MOST_SEQUENCES}"
+        raise InputError(what, hint="--batch 8")
     if context is not None and not 1 <= context <= MOST_CONTEXT:
-        why = f"from 1 to {MOST_CONTEXT} tokens are planned for"
-        raise InputError(f"a context of {context}", why=why, hint="--context 8k")
+        what = f"the context is {context} tokens; it must be from 1 to {MOST_CONTEXT}"
+        raise InputError(what, hint="--context 8k")
     most = architecture.context
     if context is not None and most is not None and context > most:
         raise RefusedError(
-            f"a context of {context:,} tokens is more than the model has",
-            why=f"its config allows {most:,}",
+            f"the context of {context:,} tokens is longer than the model's",
+            why=f"its config.json allows {most:,} tokens",
             hint=f"--context {most}",
         )
     length = context or min(architecture.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
     return Load(length, sequences, "fp8" if kv == 8 else "16-bit")
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """A build in its place under a load, on the rank with least room.
-
-    `fixed` are the figures but for the cache. `tokens` fit into the cache at the asked length of a
-    sequence; `longest` is the longest context at the asked number of sequences, `most` the largest
-    number at the asked context; 0 is none at all.
-    """
-
-    build: Build
-    place: Place
-    load: Load
-    budget: Figure
-    fixed: tuple[Figure, ...]
-    cache: Figure
-    tokens: int
-    longest: int
-    most: int
-
-    @property
-    def weights(self) -> int:
-        """Bytes of the rank's weights."""
-        return sum(f.bytes for f in self.fixed if f.name.startswith("weights"))
-
-    @property
-    def other(self) -> int:
-        """Bytes of activations and overheads."""
-        return sum(figure.bytes for figure in self.fixed) - self.weights
-
-    @property
-    def available(self) -> int:
-        """Bytes left to the cache; below 0 where not even the model fits."""
-        return self.budget.bytes - self.weights - self.other
-
-    @property
-    def total(self) -> int:
-        """Bytes that are needed."""
-        return self.weights + self.other + self.cache.bytes
-
-    @property
-    def fits(self) -> bool:
-        """Whether the asked load does."""
-        return self.total <= self.budget.bytes
 
 
 def deploy(model: PlannedModel, build: Build, place: Place, load: Load) -> Deployment:
@@ -130,15 +78,13 @@ def _rank(model: PlannedModel, build: Build, place: Place, load: Load, stage: St
     cache = cache_rule(architecture, place, load.cache)
 
     def fits(context: int, sequences: int) -> bool:
-        asked = replace(load, context=context, sequences=sequences)
-        peak = activations(architecture, place, asked)
+        tried = replace(load, context=context, sequences=sequences)
+        peak = activations(architecture, place, tried)
         other = sum(f.bytes for f in place.settings.overheads(peak, place.degrees))
         return weights + other + cache(context, sequences).bytes <= budget.bytes
 
     limit = model.architecture.context or MOST_CONTEXT
     return Deployment(
-        build,
-        place,
         load,
         budget,
         fixed,
@@ -195,7 +141,7 @@ def cache_rule(architecture: Architecture, place: Place, dtype: CacheDtype) -> C
 
 
 def capacity(architecture: Architecture, place: Place, load: Load, room: int) -> int:
-    """Tokens that `room` bytes of cache hold in sequences of the asked length.
+    """Tokens that `room` bytes of cache hold in sequences of the load's length.
 
     For vLLM as its log counts them: whole blocks, and by the sequences that these make.
     """

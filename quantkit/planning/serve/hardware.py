@@ -4,7 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -12,6 +12,7 @@ from typing import Any
 
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError, RefusedError, ResourceError
+from quantkit.core.serving import Gpu
 
 RATES = ("bf16", "fp8", "int8", "fp4")
 _STATED = re.compile(
@@ -21,26 +22,6 @@ _MANY = re.compile(r"(?P<count>\d{1,3})\s*x\s*(?P<name>.*\S)", re.IGNORECASE)
 _MAKERS = re.compile(r"nvidia|geforce|tesla|amd|instinct|apple|radeon")
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,compute_cap")
 _SECONDS = 5
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU: bytes that torch sees, bytes a second, and what is known beyond that.
-
-    `rates` are dense operations a second by number format; `pcie` is the link to the host, one
-    direction; `nvlink` both directions; `capability` is CUDA's, or AMD's architecture.
-    """
-
-    name: str
-    memory: int
-    bandwidth: float | None = None
-    rates: Mapping[str, float] = field(default_factory=dict)
-    capability: str | None = None
-    pcie: float | None = None
-    nvlink: float | None = None
-    source: str = "as stated"
-    estimated: tuple[str, ...] = ()
-    note: str = ""
 
 
 def find_gpu(text: str) -> Gpu:
@@ -64,11 +45,12 @@ def find_gpu(text: str) -> Gpu:
             raise InputError(error.what, hint=f"--gpu {stated['memory']}@1008GB/s") from error
     if many := _MANY.fullmatch(text.strip()):
         raise InputError(
-            f"`{text:.80}` are several GPUs", hint=f'--gpu "{many["name"]}" --tp {many["count"]}'
+            f"--gpu takes one GPU, not `{text:.80}`",
+            hint=f'--gpu "{many["name"]}" --tp {many["count"]}',
         )
     near = _near(key)
     several = any(key in (_key(_model(g.name)), _key(_without_size(g.name))) for g in near)
-    what = f"several GPUs are called `{text}`" if several else f"unknown GPU `{text:.80}`"
+    what = f"`{text}` names several GPUs" if several else f"`{text:.80}` is not a known GPU"
     names = ", ".join(gpu.name for gpu in near or known_gpus())
     stated_too = "--gpu 24GB@1008GB/s"
     raise InputError(
@@ -79,11 +61,11 @@ def find_gpu(text: str) -> Gpu:
 
 
 def local_gpu() -> Gpu:
-    """This machine's first GPU, as nvidia-smi tells; its speeds where its name is known.
+    """This machine's first GPU, as nvidia-smi reports it; its speeds where its name is known.
 
     Raises:
         RefusedError: there is none.
-        ResourceError: nvidia-smi says nothing that can be read.
+        ResourceError: the output of nvidia-smi cannot be read.
     """
     command = [*_QUERY, "--format=csv,noheader,nounits"]
     try:
@@ -92,7 +74,7 @@ def local_gpu() -> Gpu:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise RefusedError(
-            "this machine has no GPU that nvidia-smi finds",
+            "nvidia-smi finds no GPU on this machine",
             why=str(error).splitlines()[0],
             hint="--gpu 4090",
         ) from error
@@ -101,7 +83,9 @@ def local_gpu() -> Gpu:
         name, mebibytes, capability = (part.strip() for part in first.split(","))
         memory = int(mebibytes) * 2**20
     except ValueError as error:
-        raise ResourceError(f"nvidia-smi says {done.stdout[:200]!r}") from error
+        raise ResourceError(
+            f"the output of nvidia-smi cannot be read: {done.stdout[:200]!r}"
+        ) from error
     known = _keys().get(_key(name))
     if known is None:
         return Gpu(name, memory, capability=capability, source="nvidia-smi")

@@ -9,15 +9,16 @@ from quantkit.core.facts import LinearFacts
 from quantkit.core.format import Format
 from quantkit.core.rules import load_fault
 from quantkit.core.scheme import Scheme
+from quantkit.core.serving import Degrees
 from quantkit.planning.model.architecture import Attention, Experts
-from quantkit.planning.model.parallel import Degrees, Kind, facts_of, rank_facts
+from quantkit.planning.model.parallel import Kind, facts_of, rank_facts
 from quantkit.planning.model.weights import Build, PlannedModel
 
 LARGEST = 64
 
 
 def require_legal(engine: Engine, model: PlannedModel, build: Build, degrees: Degrees) -> None:
-    """Nothing, where `engine` takes the build at these degrees.
+    """Return where `engine` takes the build at these degrees.
 
     Raises:
         RefusedError: it does not; the legal degrees, and the nearest below, are named.
@@ -91,7 +92,7 @@ def degree_fault(engine: Engine, model: PlannedModel, build: Build, degrees: Deg
     if degrees.tensor == 1:
         return None
     if engine.name == "transformers":
-        return f"transformers deals whole layers to GPUs; try: --tp 1 --set pp={degrees.tensor}"
+        return f"transformers places whole layers on GPUs; try: --tp 1 --set pp={degrees.tensor}"
     found = head_fault(model, degrees.tensor)
     return found or next(_slice_faults(engine, model, build, degrees), None)
 
@@ -102,11 +103,11 @@ def expert_fault(model: PlannedModel, ranks: int) -> str | None:
     fewest = min((block.count for block in blocks if isinstance(block, Experts)), default=0)
     if ranks == 1 or ranks <= fewest:
         return None
-    return f"{fewest} experts cannot be dealt to {ranks} ranks" if fewest else "it has no experts"
+    return f"{fewest} experts do not divide among {ranks} ranks" if fewest else "it has no experts"
 
 
 def head_fault(model: PlannedModel, tensor: int) -> str | None:
-    """Why the heads cannot be dealt to `tensor` ranks, or None.
+    """Why the heads do not divide among `tensor` ranks, or None.
 
     Query heads divide evenly; KV heads do, or are copied a whole number of times (vLLM's
     QKVParallelLinear, SGLang's likewise).
@@ -114,11 +115,11 @@ def head_fault(model: PlannedModel, tensor: int) -> str | None:
     for mixer in dict.fromkeys(layer.mixer for layer in model.architecture.layers):
         heads = getattr(mixer, "heads", None)
         if heads is not None and heads % tensor:
-            return f"{heads} query heads cannot be dealt evenly to {tensor} ranks"
+            return f"{heads} query heads do not divide evenly among {tensor} ranks"
         if isinstance(mixer, Attention):
             kv = mixer.kv_heads
             if max(kv, tensor) % min(kv, tensor):
-                return f"{kv} KV heads can neither be dealt nor copied evenly to {tensor} ranks"
+                return f"{kv} KV heads neither divide nor copy evenly among {tensor} ranks"
     return None
 
 
@@ -171,7 +172,7 @@ def _slice_fault(
         divided = {"rows": facts.out_features, "columns": facts.in_features}
         size = divided.get(kind.tensor.split, 0)
         if part != whole and size % tensor:
-            return f"{size} {kind.tensor.split} cannot be dealt evenly to {tensor} ranks"
+            return f"{size} {kind.tensor.split} do not divide evenly among {tensor} ranks"
     if scheme is None or build.format is None:
         return None
     return engine.refuses_slice(build.format.name, scheme, whole, part)

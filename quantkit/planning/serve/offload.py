@@ -4,24 +4,13 @@ As accelerate's device_map deals them out: in order, whole blocks, with room lef
 largest block that has to be brought there.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
+from quantkit.core.serving import Split
 from quantkit.planning.model.weights import Build, PlannedModel, kind_bytes
 
 ACHIEVED = 0.8
 """Part of a PCIe link's raw rate that copies from pinned memory reach."""
 DISK = 5.5e9
 """Bytes a second that a PCIe 4.0 NVMe drive reads, of 7 GB/s raw."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """Blocks and bytes by place; `seconds` is the least that a token takes over the links."""
-
-    blocks: Mapping[str, int]
-    bytes: Mapping[str, int]
-    seconds: float | None
 
 
 def split_blocks(

@@ -1,7 +1,7 @@
 """vLLM's paged KV cache: blocks, and how layers of different kinds share one pool of them.
 
 Rules: vLLM 0.33 source, v1/core/kv_cache_utils.py. Layers of one kind make one group, and a block
-holds a few tokens of all of them. Layers of several kinds are dealt into groups of equal size, each
+holds a few tokens of all of them. Layers of several kinds are split into groups of equal size, each
 with blocks of its own from the pool; what is missing in the last group of a kind is padding.
 """
 
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, inf
 
-from quantkit.planning.figure import Figure
+from quantkit.core.figure import Figure
+from quantkit.core.serving import CacheDtype
 from quantkit.planning.model.architecture import Architecture, Mixer, Recurrent
-from quantkit.planning.model.kv import CacheDtype, token_bytes, window
+from quantkit.planning.model.kv import token_bytes, window
 
 BLOCK_TOKENS = 16
 

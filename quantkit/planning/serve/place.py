@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from quantkit.planning.model.parallel import Degrees
-from quantkit.planning.serve.hardware import Gpu, find_gpu
+from quantkit.core.serving import Degrees, Gpu
+from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.settings import Settings, settings_of
 
 

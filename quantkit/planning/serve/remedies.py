@@ -1,4 +1,4 @@
-"""Why an engine does not serve a build in a place, and what to ask for instead.
+"""Why an engine does not serve a build in a place, and what it serves instead.
 
 Each remedy found here that names an option was tried; those of an engine's rules are passed on.
 """
@@ -25,26 +25,28 @@ def place_fault(model: PlannedModel, build: Build, place: Place) -> str | None:
     return fault or degree_fault(engine, model, build, place.degrees)
 
 
-def told_fault(model: PlannedModel, build: Build, place: Place, *, asked: bool) -> str | None:
-    """The fault with a remedy behind it.
+def fault_with_remedy(
+    model: PlannedModel, build: Build, place: Place, *, requested: bool
+) -> str | None:
+    """Why the engine does not serve the build there, with a remedy; None if it does.
 
-    `asked`: the recipe is that of the command, which a remedy adds to; else it names one.
+    `requested`: the command names the recipe, and a remedy adds to it; else a remedy names one.
     """
     fault = place_fault(model, build, place)
     if fault is None:
         return None
-    if build.recipe is None:  # nothing can be asked of files that are there
+    if build.recipe is None:  # files that exist cannot be changed
         fault = fault.partition("; try: ")[0]
     if "; try: " in fault:
         return fault
-    remedy = next(_remedies(model, build, place, asked=asked), None)
+    remedy = next(_remedies(model, build, place, requested=requested), None)
     return f"{fault}; try: {remedy}" if remedy else fault
 
 
-def _remedies(model: PlannedModel, build: Build, place: Place, *, asked: bool) -> Iterator[str]:
+def _remedies(model: PlannedModel, build: Build, place: Place, *, requested: bool) -> Iterator[str]:
     """Another group size, fewer ranks, another engine; of files only the engine."""
     if build.recipe is not None:
-        named = "" if asked else f"--recipe {build.recipe.name} "
+        named = "" if requested else f"--recipe {build.recipe.name} "
         for size in (*GROUP_SIZES, "channel"):
             if _serves_groups(model, build.recipe, size, place):
                 yield f"{named}--set scheme.group_size={size}"
@@ -54,7 +56,7 @@ def _remedies(model: PlannedModel, build: Build, place: Place, *, asked: bool) -
         if tensor < place.degrees.tensor and place_fault(model, build, fewer) is None:
             yield f"--tp {tensor}"
     for name in ENGINES:
-        with suppress(InputError):  # it does not go by a setting of the command
+        with suppress(InputError):  # the engine ignores a setting of the command
             if place_fault(model, build, place.under(name)) is None:
                 yield f"--engine {name}"
     if build.recipe is not None:

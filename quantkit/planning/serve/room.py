@@ -13,8 +13,9 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
+from quantkit.core.serving import Degrees, Deployment, Load
 from quantkit.planning.model.opened import open_model
-from quantkit.planning.model.parallel import Degrees, Kind, rank_elements
+from quantkit.planning.model.parallel import Kind, rank_elements
 from quantkit.planning.model.served import as_served
 from quantkit.planning.model.weights import (
     Build,
@@ -23,7 +24,8 @@ from quantkit.planning.model.weights import (
     stored_build,
     weigh,
 )
-from quantkit.planning.serve.deploy import Deployment, Load, asked_load, deploy
+from quantkit.planning.options import applies
+from quantkit.planning.serve.deploy import deploy, load_of
 from quantkit.planning.serve.legal import kinds_by_linear, require_legal
 from quantkit.planning.serve.place import Place, named_place
 
@@ -33,6 +35,7 @@ class Room:
     """A place under a load, and how the model as it is would fill it."""
 
     model: PlannedModel
+    place: Place
     deployment: Deployment
 
     @property
@@ -51,20 +54,20 @@ def weight_room(model: PlannedModel, place: Place, load: Load) -> Room:
     engine: Engine = registry.load("engines", place.engine, "ENGINE")
     require_legal(engine, model, stored_build(model), place.degrees)
     model = as_served(model, place.engine, place.gpu.capability)
-    room = Room(model, deploy(model, stored_build(model), place, load))
+    room = Room(model, place, deploy(model, stored_build(model), place, load))
     if room.bytes <= 0:
         found = room.deployment
         raise RefusedError(
-            f"{place.gpu.name} has no room for weights beside the cache",
+            f"the KV cache leaves no memory for weights on {place.gpu.name}",
             why=f"of {found.budget.bytes:,} bytes the cache takes {found.cache.bytes:,} and "
             f"{place.engine} {found.other:,}",
-            hint="a larger GPU, more of them, or fewer and shorter sequences",
+            hint="a larger GPU, more of them, or a smaller --context or --batch",
         )
     return room
 
 
 @dataclass(frozen=True)
-class Asked:
+class Budget:
     """Where the weights have to fit: into `size` bytes of files, or into a GPU under a load."""
 
     engine: str
@@ -74,7 +77,7 @@ class Asked:
     sequences: int = 1
     tensor: int = 1
 
-    def checked(self) -> "Asked":
+    def checked(self) -> "Budget":
         """The same, where it makes sense of itself.
 
         Raises:
@@ -83,16 +86,17 @@ class Asked:
         registry.load("engines", self.engine, "ENGINE")
         if (self.size is None) == (self.gpu is None):
             hint = "--size 5.5GB, or --gpu 4090" if self.size is None else "the same without --size"
-            raise InputError("either a size or a GPU is the budget", hint=hint)
+            raise InputError("the budget must be a size or a GPU, and not both", hint=hint)
         stated = {
             "--context": self.context is not None,
             "--batch": self.sequences != 1,
             "--tp": self.tensor != 1,
         }
-        if self.gpu is None and any(stated.values()):
+        ignored = [option for option, given in stated.items() if given]
+        if self.gpu is None and ignored:
             raise InputError(
-                "a size of files knows no context, batch or ranks",
-                hint=f"the same without {', '.join(key for key, said in stated.items() if said)}",
+                f"{applies(ignored)} to a served model, and --size is of files",
+                hint=f"the same without {', '.join(ignored)}; or --gpu 4090 in place of --size",
             )
         if self.size is not None:
             parse_size(self.size, "--size ")
@@ -110,7 +114,7 @@ class Asked:
             return None
         place = named_place(self.gpu, self.engine, Degrees(self.tensor))
         model = open_model(str(folder))
-        load = asked_load(model.architecture, self.context, self.sequences, 16)
+        load = load_of(model.architecture, self.context, self.sequences, 16)
         return weight_room(model, place, load)
 
 
@@ -132,9 +136,9 @@ class RankSizes:
     @cached_property
     def _rest(self) -> int:
         """What is not in quantizable linears."""
-        place = self.room.deployment.place
+        place = self.room.place
         padded = place.engine != "transformers"
-        parts = weigh(self.room.model, self.room.deployment.build, place.degrees, padded=padded)
+        parts = weigh(self.room.model, stored_build(self.room.model), place.degrees, padded=padded)
         return sum(parts.values()) - sum(self._of(kind, None) * kind.count for kind in self._dense)
 
     @property
@@ -142,7 +146,7 @@ class RankSizes:
         return [kind for kind in self.room.model.kinds if kind.linears]
 
     def _of(self, kind: Kind, scheme: Scheme | None) -> int:
-        degrees = self.room.deployment.place.degrees
+        degrees = self.room.place.degrees
         if scheme is None:
             return rank_elements(kind, degrees) * DTYPE_BYTES[kind.tensor.dtype]
         return quantized_bytes(Build("", format=self.format), kind, scheme, degrees)
@@ -151,14 +155,14 @@ class RankSizes:
         """The name by which planning knows a linear.
 
         Raises:
-            RefusedError: it takes it for none, so that its bytes on a rank cannot be told.
+            RefusedError: it takes it for none, so that its bytes on a rank are not known.
         """
         known = self.names.get(name)
         if known is None or known not in self._kinds:
             raise RefusedError(
-                f"`{name}` is no linear that planning knows, so its bytes on a GPU cannot be told",
+                f"`{name}` is not a linear that planning knows, so its bytes on a GPU are unknown",
                 why=f"the linears of {self.room.model.architecture.model_type} have other names",
-                hint="the size that the files may take in place of the GPU",
+                hint="--size in place of --gpu",
             )
         return known
 

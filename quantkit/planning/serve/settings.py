@@ -12,10 +12,9 @@ from typing import Any
 
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError
+from quantkit.core.figure import Figure
 from quantkit.core.registry import nearest
-from quantkit.planning.figure import Figure
-from quantkit.planning.model.parallel import Degrees
-from quantkit.planning.serve.hardware import Gpu
+from quantkit.core.serving import Degrees, Gpu
 
 GIB = 2**30
 MIB = 2**20
@@ -23,7 +22,7 @@ SHARES = ("utilization", "slack")
 COUNTED = ("chunk", "rows", "block")
 """Settings that count tokens or sequences, of which there is at least one."""
 RESERVED = ("rows", "slack", "non_torch", "nccl", "all_to_all", "graphs")
-"""Settings in whose place a stated sum is."""
+"""Settings that `reserve` replaces."""
 MOST = 2**24
 ENGINES = ("vllm", "sglang", "transformers")
 
@@ -36,8 +35,8 @@ class Settings:
     step; `rows`: sequences that are sampled at once. `cuda_context`: what a
     process takes before all; `non_torch`: what lies outside torch's pool; `nccl`: of each
     communicator; `all_to_all`: of expert parallelism.
-    `slack`: what the allocator wastes, as a part of the activations. `reserve`: a stated sum in
-    place of activations, graphs and communicators (SGLang), 0 for none.
+    `slack`: what the allocator wastes, as a part of the activations. `reserve`: a fixed number
+    of bytes in place of activations, graphs and communicators (SGLang), 0 for none.
     """
 
     utilization: float = 1.0
@@ -84,11 +83,11 @@ def settings_of(
     """The engine's defaults on a GPU, with those that were stated in their place.
 
     Raises:
-        InputError: no such engine or setting, a value that is none, or one that would go unheard.
+        InputError: no such engine or setting, a value out of range, or a setting that is ignored.
     """
     if engine not in ENGINES:
         raise InputError(
-            f"no rules for engine `{engine}`",
+            f"plan has no rules for engine `{engine}`",
             why=f"known: {', '.join(ENGINES)}",
             hint=f"--engine {nearest(engine, ENGINES)}",
         )
@@ -97,11 +96,11 @@ def settings_of(
     settings = replace(
         settings, **{key: _value(key, value) for key, value in (stated or {}).items()}
     )
-    if deaf := sorted(_unheard(engine, settings) & set(stated or ())):
-        summed = settings.reserve and deaf[0] != "block"
+    if ignored := sorted(_ignored(engine, settings) & set(stated or ())):
+        summed = settings.reserve and ignored[0] != "block"
         raise InputError(
-            f"{engine} does not go by `{deaf[0]}` here",
-            why=f"a sum of {settings.reserve} bytes (reserve) stands in its place"
+            f"{engine} ignores the setting `{ignored[0]}`",
+            why=f"`reserve`, {settings.reserve} bytes, stands in its place"
             if summed
             else "it computes prompts whole, and its cache has no pages",
             hint="--set reserve=0" if summed else "--engine vllm",
@@ -109,14 +108,14 @@ def settings_of(
     return settings
 
 
-def _unheard(engine: str, settings: Settings) -> set[str]:
+def _ignored(engine: str, settings: Settings) -> set[str]:
     """Settings that change nothing."""
-    unheard = set(RESERVED) if settings.reserve else set()
+    ignored = set(RESERVED) if settings.reserve else set()
     if engine == "transformers":
-        unheard |= set(COUNTED)
+        ignored |= set(COUNTED)
     if engine == "sglang" and settings.reserve:
-        unheard.add("chunk")
-    return unheard
+        ignored.add("chunk")
+    return ignored
 
 
 def _vllm(gpu: Gpu, _degrees: Degrees) -> Settings:
@@ -154,7 +153,7 @@ def _value(key: str, value: Any) -> Any:
     known = {field.name: field.default for field in fields(Settings)}
     if key not in known:
         raise InputError(
-            f"no setting `{key}`",
+            f"`{key}` is not a setting of an engine",
             why=f"known: {', '.join(known)}",
             hint=f"--set {nearest(key, tuple(known))}={value}",
         )
@@ -168,7 +167,7 @@ def _value(key: str, value: Any) -> Any:
     share = "a share, at most 1" if key == "slack" else "a share above 0, at most 1"
     example = {"utilization": 0.9, "slack": 0.03, "block": 16}.get(key, 256)
     raise InputError(
-        f"{key} is `{value}`",
+        f"`{key}` cannot be `{value}`",
         why=f"it takes {share if key in SHARES else f'a whole number from 1 to {MOST}'}",
         hint=f"--set {key}={example}",
     )

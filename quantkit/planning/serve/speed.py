@@ -5,19 +5,11 @@ of the arithmetic in prefill; small models are bound by launches instead.
 """
 
 import math
-from dataclasses import dataclass
 
+from quantkit.core.serving import Bound, Degrees
 from quantkit.planning.model.architecture import Architecture, Attention, Experts, LatentAttention
-from quantkit.planning.model.parallel import Degrees, Kind
+from quantkit.planning.model.parallel import Kind
 from quantkit.planning.model.weights import ONE, Build, PlannedModel, kind_bytes
-
-
-@dataclass(frozen=True)
-class Bound:
-    """At most so many tokens a second, and the arithmetic it follows from."""
-
-    tokens_per_second: float
-    rule: str
 
 
 def touched_experts(experts: Experts, sequences: int) -> float:

@@ -7,9 +7,9 @@ PyTorch saves their tensors in bf16, a figure that a test holds to real ones. Bl
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Literal
 
-from quantkit.planning.figure import Figure
+from quantkit.core.figure import Figure
+from quantkit.core.training import Checkpointing
 from quantkit.planning.model.architecture import (
     Architecture,
     Attention,
@@ -20,8 +20,6 @@ from quantkit.planning.model.architecture import (
     Recurrent,
 )
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
-
-Checkpointing = Literal["none", "selective", "full"]
 
 
 @dataclass(frozen=True)

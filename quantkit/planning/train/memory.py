@@ -5,53 +5,18 @@ moments; ZeRO (arXiv 1910.02054) divides them stage by stage; LoRA trains adapte
 (arXiv 2305.14314) over weights in nf4 with double quantization.
 """
 
-from dataclasses import dataclass
 from math import ceil, prod
-from typing import Literal
 
 from quantkit.core.errors import RefusedError
-from quantkit.planning.figure import Figure
+from quantkit.core.figure import Figure
+from quantkit.core.training import Training, TrainingMemory
 from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.inventory import Inventory
 from quantkit.planning.model.parameters import parameter_count
-from quantkit.planning.train.backward import Checkpointing, megatron_activations, saved_activations
-
-Method = Literal["full", "lora", "qlora"]
-Optimizer = Literal["adamw", "adamw-8bit"]
-Zero = Literal["0", "1", "2", "3", "fsdp"]
-Offload = Literal["none", "cpu", "nvme"]
+from quantkit.planning.train.backward import megatron_activations, saved_activations
 
 BUCKET = 500_000_000
-"""Elements that DeepSpeed reduces at once unless told otherwise; it needs 4.5 bytes for each."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """A run: `tokens` in each of `sequences` sequences go through a GPU at once.
-
-    `rank`: of LoRA's adapters, on every linear of the blocks. `gradient_bytes`: 4 where gradients
-    are accumulated in fp32, as DeepSpeed does.
-    """
-
-    method: Method = "full"
-    optimizer: Optimizer = "adamw"
-    gpus: int = 1
-    zero: Zero = "0"
-    checkpointing: Checkpointing = "none"
-    offload: Offload = "none"
-    tokens: int = 2048
-    sequences: int = 1
-    rank: int = 16
-    gradient_bytes: int = 2
-
-
-@dataclass(frozen=True)
-class TrainingMemory:
-    """What one GPU holds, and this GPU's share of what lies in RAM and on disk."""
-
-    gpu: tuple[Figure, ...]
-    cpu: tuple[Figure, ...]
-    nvme: tuple[Figure, ...]
+"""Elements that DeepSpeed reduces at once by default; it needs 4.5 bytes for each."""
 
 
 def training_memory(
@@ -75,11 +40,6 @@ def training_memory(
     in_ram = tuple(figure for figure in away if figure.name == "gradients")
     on_disk = tuple(figure for figure in away if figure.name != "gradients")
     return TrainingMemory((*kept, *passing), in_ram, on_disk)
-
-
-def total(figures: tuple[Figure, ...]) -> int:
-    """Bytes of all figures together."""
-    return sum(figure.bytes for figure in figures)
 
 
 def lora_parameters(inventory: Inventory, rank: int) -> int:
@@ -113,13 +73,13 @@ def _check(training: Training) -> None:
     if training.offload == "nvme" and training.zero != "3":
         raise RefusedError(
             "offloading to NVMe needs ZeRO stage 3",
-            why="DeepSpeed moves states to disk only in stage 3; FSDP moves them to RAM alone.",
+            why="DeepSpeed moves states to disk only in stage 3, and FSDP only to RAM",
             hint="--zero 3, or --offload cpu",
         )
     if training.offload == "cpu" and training.zero == "0":
         raise RefusedError(
             "offloading to RAM needs ZeRO stage 1 to 3, or fsdp",
-            why="Nothing moves the states of a plain optimizer.",
+            why="without ZeRO or FSDP the optimizer's states stay on the GPU",
             hint="--zero 2",
         )
 

@@ -1,16 +1,18 @@
 """Whether a training run fits a GPU, and what would let it; each hint is tried."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from quantkit.core.errors import RefusedError
-from quantkit.planning.figure import Figure
-from quantkit.planning.model.parallel import Degrees
+from quantkit.core.figure import Figure
+from quantkit.core.plan import Plan
+from quantkit.core.serving import Degrees, Gpu, Load, Serving
+from quantkit.core.training import Training, TrainingPlan, Zero
+from quantkit.planning.builds import plain_build, summary_of
 from quantkit.planning.model.weights import PlannedModel
-from quantkit.planning.serve.hardware import Gpu
 from quantkit.planning.serve.settings import Settings
-from quantkit.planning.train.memory import Training, TrainingMemory, Zero, total, training_memory
+from quantkit.planning.train.memory import training_memory
 
 Changes = dict[str, Any]
 Step = tuple[str, Changes]
@@ -18,37 +20,20 @@ QLORA: Changes = {"method": "qlora"}
 STAGES: tuple[Zero, ...] = ("0", "1", "2", "3")
 
 
-@dataclass(frozen=True)
-class Schooling:
-    """A training run on each of its GPUs, its memory part by part, and the GPU if one was named."""
+def plan_training(model: PlannedModel, training: Training, gpu: Gpu | None, load: Load) -> Plan:
+    """The plan of a training run on the load's sequences, with options at which it fits.
 
-    training: Training
-    memory: TrainingMemory
-    gpu: Gpu | None
-
-    @property
-    def available(self) -> int | None:
-        """Bytes that a GPU has."""
-        return self.gpu.memory if self.gpu else None
-
-    @property
-    def host(self) -> dict[str, int]:
-        """Bytes that all ranks together keep in RAM and on disk."""
-        away = {"RAM": total(self.memory.cpu), "disk": total(self.memory.nvme)}
-        return {place: self.training.gpus * share for place, share in away.items()}
-
-    @property
-    def needed(self) -> int:
-        """Bytes on each GPU."""
-        return total(self.memory.gpu)
-
-    @property
-    def fits(self) -> bool:
-        """Whether a GPU suffices, as far as one was named."""
-        return self.available is None or self.needed <= self.available
+    Raises:
+        RefusedError: offloading that no sharding of this kind has, or a quantized model.
+    """
+    training = replace(training, tokens=load.context, sequences=load.sequences)
+    planned = train(model, training, gpu)
+    planned = replace(planned, hints=training_hints(model, training, gpu))
+    serving = Serving(summary_of(model), None, load, (plain_build(model),))
+    return Plan(serving=serving, training=planned)
 
 
-def school(model: PlannedModel, training: Training, gpu: Gpu | None) -> Schooling:
+def train(model: PlannedModel, training: Training, gpu: Gpu | None) -> TrainingPlan:
     """A training run with the overheads of a process that serves nothing.
 
     Raises:
@@ -56,14 +41,14 @@ def school(model: PlannedModel, training: Training, gpu: Gpu | None) -> Schoolin
     """
     if model.quantized:
         raise RefusedError(
-            f"`{model.name}` is quantized already, and what would be trained is not in its files",
+            f"`{model.name}` is quantized already, and its files lack the weights to train",
             why=f"its config.json has a quantization_config of {model.quantized}",
             hint="the original model, in bf16, fp16 or fp32",
         )
     memory = training_memory(model.architecture, model.inventory, training)
     extra = Settings().overheads(Figure("activations", 0, ""), Degrees(training.gpus))
     memory = replace(memory, gpu=(*memory.gpu, *extra))
-    return Schooling(training, memory, gpu)
+    return TrainingPlan(training, memory, gpu)
 
 
 def training_hints(model: PlannedModel, training: Training, gpu: Gpu | None) -> tuple[str, ...]:
@@ -72,7 +57,7 @@ def training_hints(model: PlannedModel, training: Training, gpu: Gpu | None) -> 
     What keeps the method comes first, with the least of each option (ZeRO stage, context); then
     QLoRA, whose result is another. None where it fits already, or with all of them does not.
     """
-    if school(model, training, gpu).fits:
+    if train(model, training, gpu).fits:
         return ()
     steps = list(_steps(training))
     alone: dict[str, str] = {}
@@ -114,7 +99,7 @@ def _changed(training: Training, options: Mapping[str, Step]) -> Training:
 
 
 def _fits(model: PlannedModel, training: Training, gpu: Gpu | None) -> bool:
-    return school(model, training, gpu).fits
+    return train(model, training, gpu).fits
 
 
 def _steps(training: Training) -> Iterator[Step]:

@@ -32,13 +32,13 @@ from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
 from quantkit.pipeline.write import sources
 from quantkit.planning.serve.legal import linear_check
-from quantkit.planning.serve.room import Asked, RankSizes, Room
+from quantkit.planning.serve.room import Budget, RankSizes, Room
 from quantkit.results.decision import finite
 from quantkit.results.fit_result import Fit, FitPoint, Served
 from quantkit.results.paired import paired_difference
 from quantkit.results.schema import EvalResult
 from quantkit.runs.fit.allocate import allocate, frontier
-from quantkit.runs.fit.effort import tell_effort
+from quantkit.runs.fit.effort import show_effort
 from quantkit.runs.fit.problem import (
     MIXED,
     Chosen,
@@ -89,21 +89,21 @@ class _Candidate:
 def want(
     original: ModelFolder,
     output: Path,
-    asked: Asked,
+    budget: Budget,
     schemes: tuple[Scheme, ...],
     calibration: CalibrationSpec | None,
 ) -> Wanted:
     """What is wanted of the model in a folder, with the room that it has.
 
     Raises:
-        InputError, RefusedError: as `Asked.room`.
+        InputError, RefusedError: as `Budget.room`.
     """
-    room = asked.room(original.source.folder)
+    room = budget.room(original.source.folder)
     return Wanted(
         original=original,
         output=output,
-        budget=room.bytes if room else parse_size(asked.size or 0),
-        engine=asked.engine,
+        budget=room.bytes if room else parse_size(budget.size or 0),
+        engine=budget.engine,
         schemes=schemes,
         calibration=calibration or CalibrationSpec(),
         room=room,
@@ -148,7 +148,7 @@ def pose(wanted: Wanted) -> Problem:
 
 def _legal_there(room: Room, prepared: Prepared, names: Mapping[str, str]) -> Check:
     """The engine's rules for the room's GPU and ranks."""
-    place = room.deployment.place
+    place = room.place
     engine: Engine = registry.load("engines", place.engine, "ENGINE")
     there = (place.degrees, place.gpu.capability)
     check = linear_check(engine, room.model, prepared.format, there)
@@ -166,7 +166,7 @@ def measure(
     calibration = calibrate(wanted.original, wanted.calibration)
     if calibration is None:
         raise RefusedError("bits are chosen by measurement", hint="--samples 128")
-    tell_effort(problem, calibration, session.report)
+    show_effort(problem, calibration, session.report)
     return with_costs(problem, calibration, session.report), calibration
 
 
@@ -341,8 +341,8 @@ def _served(room: Room) -> Served:
     """Where the budget comes from."""
     found = room.deployment
     return Served(
-        gpu=found.place.gpu.name,
-        tensor_parallel=found.place.degrees.tensor,
+        gpu=room.place.gpu.name,
+        tensor_parallel=room.place.degrees.tensor,
         context=found.load.context,
         batch=found.load.sequences,
         memory_bytes=found.budget.bytes,

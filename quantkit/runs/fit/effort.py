@@ -1,30 +1,32 @@
-"""How long a fit takes, told before it begins: the pass that measures, and each of two builds."""
+"""How long a fit takes, shown before it begins: the pass that measures, and each of two builds."""
 
 from collections.abc import Sequence
 
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.progress import Progress, Report
+from quantkit.core.resources import Work
+from quantkit.core.units import span
 from quantkit.pipeline.choices import Choice
-from quantkit.planning.run.estimate import span
-from quantkit.planning.run.timing import Work
+from quantkit.planning.run.estimate import summary
 from quantkit.runs.fit.problem import Problem, probe_of
-from quantkit.runs.forecast import forecast, pace_here
+from quantkit.runs.forecast import machine_speed, plan_here
 
 
-def tell_effort(problem: Problem, calibration: Calibration, report: Report) -> None:
-    """Tell the planned time and memory, as far as this machine was timed."""
+def show_effort(problem: Problem, calibration: Calibration, report: Report) -> None:
+    """Report the planned time and memory; seconds only where this machine was timed."""
     prepared = problem.prepared
-    build = forecast(prepared, calibration.input_ids, DEFAULT_SHARD_SIZE, report)
-    told = [f"two builds of {build.line()} each"]
+    windows = tuple(calibration.input_ids.shape)
+    build = plan_here(prepared, windows, DEFAULT_SHARD_SIZE, report)
+    parts = [f"two builds of {summary(build)} each"]
     probe = probe_of(calibration)
     counts = (probe.statistics.numel(), probe.scored.numel())
     work = measuring_work(problem.choices, len(prepared.model.skeleton.blocks), *counts)
-    pace = pace_here(work, report) if prepared.model.device.type == "cpu" else None
-    seconds = pace.seconds(work, prepared.method.name, "F32") if pace else None
+    speed = machine_speed(work, report) if prepared.model.device.type == "cpu" else None
+    seconds = speed.seconds(work, prepared.method.name, "F32") if speed else None
     if seconds is not None:
-        told.insert(0, f"{span(seconds)} of measuring, then")
-    report(Progress("plan", 1, 1, " ".join(told)))
+        parts.insert(0, f"{span(seconds)} of measuring, then")
+    report(Progress("plan", 1, 1, " ".join(parts)))
 
 
 def measuring_work(choices: Sequence[Choice], blocks: int, seen: int, scored: int) -> Work:

@@ -168,7 +168,7 @@ def state_problem(
     """
     method, output, engines, _ = parts_of(prepared.plan.recipe)
     rules = [*rules_of(method, output, engines), *checks]
-    quantized = [fate.linear for fate in prepared.plan.fates if fate.scheme is not None]
+    quantized = [each.linear for each in prepared.plan.dispositions if each.scheme is not None]
     skeleton, structure = prepared.model.skeleton, prepared.structure
     overrides = prepared.plan.recipe.overrides
     choices = tuple(choices_of(quantized, skeleton, structure, schemes, rules, overrides))

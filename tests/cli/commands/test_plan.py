@@ -25,6 +25,8 @@ def test_without_a_gpu_parts_and_builds_are_told(quantkit: Call) -> None:
     assert code == 0
     assert "embedded: llama" in out
     assert "(from safetensors headers)" in out
+    assert "GB are 10^9 bytes" in out
+    assert "GiB " not in out.replace("count GiB", "")
     for word in ("embedding", "attention", "bf16", "(gptq)", "(smoothquant)", "(nf4-double)"):
         assert word in out
 
@@ -98,7 +100,7 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
     assert quantkit("plan", llama, *options, "24GB")[0] == 0
     code, _, error = quantkit("plan", llama, *options, "4GiB")
     assert code == 3
-    assert "more than 4.00 GiB (4,294,967,296)" in error
+    assert "more than 4.29 GB (4,294,967,296)" in error
     assert quantkit("plan", llama, "--fail-over", "16GB")[0] == 3  # as it is
     assert quantkit("plan", llama, "--bits", "4", "--fail-over", "16GB")[0] == 0
 
@@ -106,9 +108,9 @@ def test_a_gate_on_memory_ends_in_3(quantkit: Call, llama: str) -> None:
 def test_a_gate_may_be_the_gpu_itself(quantkit: Call, llama: str) -> None:
     options = ("--gpu", "4090", "--bits", "4", "--fail-over", "gpu", "--batch")
     code, _, told = quantkit("plan", llama, *options, "1")
-    assert (code, "no more than the GPU has to give" in told) == (0, True)
+    assert (code, "no more than the GPU provides" in told) == (0, True)
     code, _, told = quantkit("plan", llama, *options, "64")
-    assert (code, ", more than the GPU has to give" in told) == (3, True)
+    assert (code, ", more than the GPU provides" in told) == (3, True)
     school = ("--train", "full", "--context", "2k", "--gpu", "4090", "--fail-over", "gpu")
     assert quantkit("plan", llama, *school)[0] == 3
     assert quantkit("plan", llama, "--fail-over", "gpu")[0] == 2
@@ -227,14 +229,14 @@ def test_a_training_run_is_told_part_by_part(quantkit: Call, llama: str) -> None
 def test_a_training_run_names_its_gpu_and_what_the_host_needs(quantkit: Call, llama: str) -> None:
     ways = ("--train", "full", "--gpus", "4", "--zero", "3", "--offload", "cpu", "--context", "2k")
     _, out, _ = quantkit("plan", llama, *ways, "--gpu", "rtx 4090")
-    assert "full, 4 x RTX 4090 24GB (23.52 GiB), zero 3" in out
+    assert "full, 4 x RTX 4090 24GB (25.3 GB), zero 3" in out
     _, text, _ = quantkit("plan", llama, *ways, "--gpu", "rtx 4090", "--json")
     document = json.loads(text)
     assert document["gpu"]["name"] == "RTX 4090 24GB"
     share = sum(figure["bytes"] for figure in document["training"]["cpu"])
     assert share
     assert document["training"]["host"] == {"RAM": 4 * share, "disk": 0}
-    assert f"\nRAM of all 4 together: {4 * share / 2**30:.1f} GiB\n" in out
+    assert f"\nRAM of all 4 together: {4 * share / 10**9:.1f} GB\n" in out
     _, out, _ = quantkit("plan", llama, *ways)
     assert "full, 4 GPUs, zero 3" in out
 
@@ -367,7 +369,9 @@ def test_70b_from_its_config_without_torch(tmp_path: Path, child: Any) -> None:
 
 def test_the_function_gives_what_the_command_shows(llama: str) -> None:
     found = package.plan(llama, gpu="4090", context=32768, batch=2)
-    assert found.chosen is not None
-    assert found.chosen.build.name == "W8A8 channel sym (smoothquant)"
+    assert found.serving is not None
+    assert found.serving.chosen is not None
+    assert found.recipe.name == "smoothquant"
+    assert found.serving.chosen.name == "W8A8 channel sym (smoothquant)"
     with pytest.raises(InputError):
         package.plan(llama, gpu="4090", settings={"nothing": "1"})

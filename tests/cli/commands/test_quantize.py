@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from quantkit.core.facts import LinearFacts
-from quantkit.core.plan import Fate, Plan
+from quantkit.core.figure import Figure
+from quantkit.core.plan import Disposition, Plan
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
+from quantkit.core.resources import Files, Memory, Time, Work
 from quantkit.core.scheme import Scheme
 from quantkit.pipeline.measure import Cost
 from quantkit.recipes.loader import build_recipe, load_recipe
@@ -103,8 +105,8 @@ def test_the_closing_table_joins_like_linears_and_says_what_it_cost(
     assert code == 0
     assert "model.layers.*.mlp.down_proj  W4 g64 sym      3         0.01        0.02" in out
     assert "out: 12.3 MB, 4.25 bits a weight in the quantized linears, 6.53 over the wh" in out
-    assert "\n1 min 15 s, 2 min 30 s of CPU, at most 2 GB" in out
-    assert "of memory; made in 1.2 GB of 1.3 GB planned" in out
+    assert "\nquantizing took 1 min 00 s, 1.2 GB peak memory (planned 1.3 GB)\n" in out
+    assert "\nthe whole run took 1 min 15 s, 2 min 30 s of CPU, 2 GB peak memory\n" in out
     assert "group size 64: the largest" in out
     assert 'next: vllm serve out\nor: quantkit generate out "Once upon a time"' in out
     assert err == "[   0 s] quantize: model.layers.0\n"
@@ -171,9 +173,16 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
 ) -> None:
     def plan(model: str, *, recipe: Recipe, **_: object) -> Plan:
         linears = [LinearFacts(f"{model}.layers.{i}.fc", 64, 128) for i in range(4)]
-        fates = [Fate(linear, Scheme()) for linear in linears[:3]]
-        fates.append(Fate(linears[3], None, "left out by the recipe"))
-        return Plan(recipe, tuple(fates), ("a remark",))
+        dispositions = [Disposition(linear, Scheme()) for linear in linears[:3]]
+        dispositions.append(Disposition(linears[3], None, "left out by the recipe"))
+        return Plan(
+            recipe,
+            tuple(dispositions),
+            ("a remark",),
+            Files({"model.safetensors": 5_700_000_000}),
+            Memory((Figure("solving", 10**9, "all of it"),), 4 * 10**8, 1_430_000_000),
+            Time(Work(), "BF16", (120.0, 300.0)),
+        )
 
     monkeypatch.setattr("quantkit.api.artifacts.dry_run", plan)
     code, out, _ = quantkit("quantize", "m", "--dry-run")
@@ -181,10 +190,24 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert "m.layers.*.fc 64 x 128 W4 g64 sym 3" in lines
     assert "m.layers.*.fc 64 x 128 as it is left out by the recipe 1" in lines
-    assert lines[-2:] == ["method gptq, format gptq", "a remark"]
+    assert lines[-3:] == [
+        "method gptq, format gptq",
+        "a remark",
+        "planned: 5.7 GB of files, 1.43 GB peak memory, 2 to 5 minutes",
+    ]
     document = json.loads(quantkit("quantize", "m", "--dry-run", "--json")[1])
     assert len(document["modules"]) == 4
     assert document["modules"][3]["scheme"] is None
+    assert document["planned"] == {
+        "bytes": 5_700_000_000,
+        "work_bytes": 10**9,
+        "base_rss_bytes": 4 * 10**8,
+        "peak_rss_bytes": 1_430_000_000,
+        "least_seconds": 120.0,
+        "most_seconds": 300.0,
+        "disk_bytes": 5_985_000_000,
+        "peak": {"name": "solving", "bytes": 10**9, "rule": "all of it"},
+    }
 
 
 @pytest.mark.parametrize(

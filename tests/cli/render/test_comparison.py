@@ -16,8 +16,8 @@ def test_two_models_are_compared_build_by_build(quantkit: Call, llama: str) -> N
     code, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), "--gpu", "4090")
     assert code == 0
     lines = {line.split("  ")[0]: line for line in out.splitlines()}
-    assert "embedded" in lines["build, GiB"]
-    assert "17.7" in lines["bf16"]
+    assert "embedded" in lines["build, GB"]
+    assert "19.1" in lines["bf16"]
     both = json.loads(quantkit("plan", llama, "--against", str(EMBEDDED), "--json")[1])
     assert [document["model"] for document in both][1] == "embedded"
 
@@ -63,7 +63,7 @@ def test_builds_of_one_recipe_are_compared_whatever_their_groups(
 
 def test_trainings_are_compared_by_what_a_gpu_needs(quantkit: Call, llama: str) -> None:
     _, alone, _ = quantkit("plan", llama, "--train", "full")
-    need = re.findall(r"^([0-9.]+) GiB on each GPU", alone, re.MULTILINE)
+    need = re.findall(r"^([0-9.]+) GB on each GPU", alone, re.MULTILINE)
     _, out, _ = quantkit("plan", llama, "--train", "full", "--against", llama)
     assert re.split("  +", out.splitlines()[-1]) == ["full", *need, *need, "1.0"]
     assert "full, 1 GPU, zero 0" in out
@@ -75,12 +75,12 @@ def test_a_training_that_is_too_large_is_told_beside_one_that_fits(
     options = ("--train", "qlora", "--gpu", "4090", "--gpus", "2", "--context", "512")
     code, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), *options)
     assert code == 0
-    assert "qlora, 2 x RTX 4090 24GB (23.52 GiB), zero 0" in out
+    assert "qlora, 2 x RTX 4090 24GB (25.3 GB), zero 0" in out
     row = re.split("  +", out.splitlines()[-1])
     assert (row[0], row[-2:]) == ("qlora", ["yes", "yes"])
     full = (*options, "--train", "full")
     _, alone, _ = quantkit("plan", llama, *full)
-    (over,) = re.findall(r"does not fit: .*, ([0-9.]+) more than", alone)
+    (over,) = re.findall(r"does not fit: .*, ([0-9.]+) GB too many", alone)
     _, out, _ = quantkit("plan", llama, "--against", str(EMBEDDED), *full)
     row = re.split("  +", out.splitlines()[-1])
     assert (row[0], row[-2:]) == ("full", [f"{over} over", "yes"])

@@ -10,15 +10,14 @@ import pytest
 
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
-from quantkit.planning.forecast import forecast
+from quantkit.core.serving import Degrees, Load
 from quantkit.planning.model.blockwise import block_fp8
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.opened import open_model
-from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.model.parameters import inventory_from_config
-from quantkit.planning.serve.deploy import Load
 from quantkit.planning.serve.place import named_place
+from tests.planning.conftest import serving_of
 
 BLOCK: dict[str, Any] = {
     "quant_method": "fp8",
@@ -88,7 +87,7 @@ def test_all_else_is_refused_without_files(
 ) -> None:
     config = small("deepseek-v3").to_dict() | {"quantization_config": BLOCK | change}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="only its config"):
+    with pytest.raises(InputError, match="weight files are missing"):
         open_model(str(tmp_path))
 
 
@@ -112,7 +111,7 @@ def test_deepseek_v3_is_planned_from_its_config(
         f"{t.name}_scale_inv" for t in model.inventory.tensors if t.dtype == "F8_E4M3"
     }
     place = named_place("h200", "vllm", Degrees(8))
-    (found,) = forecast(model, (), place, Load(8192)).outlooks
+    (found,) = serving_of(model, (), place, Load(8192)).builds
     assert found.deployment is not None
     assert round(found.deployment.weights / 2**30, 1) == 79.3
     stored = {t.dtype: 0 for t in model.inventory.tensors}

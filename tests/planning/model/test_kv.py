@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from quantkit.core.errors import RefusedError
+from quantkit.core.serving import CacheDtype, Degrees
 from quantkit.planning.model import kv
 from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.config import read_architecture
-from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.serve.deploy import cache_rule
 from quantkit.planning.serve.place import named_place
 
@@ -26,7 +26,7 @@ def test_published_models(known_model: dict[str, Any]) -> None:
     assert states == known_model["kv_constant"]
 
 
-def growing(architecture: Architecture, dtype: kv.CacheDtype = "16-bit", tp: int = 1) -> int:
+def growing(architecture: Architecture, dtype: CacheDtype = "16-bit", tp: int = 1) -> int:
     """Bytes that a further token of a long sequence takes."""
     shorter, longer = (
         kv.cache_bytes(architecture, tokens, dtype=dtype, tp=tp).bytes
@@ -45,7 +45,7 @@ def test_real_caches_in_32_bits(small: Callable[[str], Any], name: str) -> None:
     measure(small(name), 24, torch.float32, "32-bit")
 
 
-def measure(config: Any, prompt: int, dtype: torch.dtype, cached: kv.CacheDtype) -> None:
+def measure(config: Any, prompt: int, dtype: torch.dtype, cached: CacheDtype) -> None:
     """What `plan` tells of a deployment with transformers is what its cache takes."""
     architecture = read_architecture(config.to_dict())
     planned = kv.dynamic_cache(architecture, prompt, 2, cached)
@@ -128,7 +128,7 @@ def test_caches_measured_at_full_width(
 
 def test_cache_dtypes(known_models: dict[str, Any]) -> None:
     architecture = read_architecture(known_models["Llama-3-8B"]["config"])
-    expected: dict[kv.CacheDtype, int] = {
+    expected: dict[CacheDtype, int] = {
         "16-bit": 131_072,
         "fp8": 65_536,
         "int8-token-head": 67_584,

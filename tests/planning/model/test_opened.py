@@ -9,14 +9,13 @@ import torch
 from safetensors.torch import save_file
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.planning.forecast import forecast
+from quantkit.core.serving import Degrees, Load
 from quantkit.planning.model.opened import open_model
-from quantkit.planning.model.parallel import Degrees
 from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build, weigh
-from quantkit.planning.run.files import plan_recipe
-from quantkit.planning.serve.deploy import Load
+from quantkit.planning.run.estimate import plan_quantization
 from quantkit.planning.serve.place import named_place
 from quantkit.recipes.loader import build_recipe
+from tests.planning.conftest import serving_of
 
 
 def tensor_bytes(folder: Path) -> int:
@@ -62,9 +61,9 @@ def test_a_quantized_folder_is_planned_as_it_is(
     with pytest.raises(RefusedError, match="quantized already"):
         recipe_build(model, build_recipe("gptq"))
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="only its config") as caught:
+    with pytest.raises(InputError, match="weight files are missing") as caught:
         open_model(str(tmp_path / "config.json"))
-    assert "without its quantization_config is planned" in str(caught.value.hint)
+    assert "the config without its quantization_config" in str(caught.value.hint)
     del config["quantization_config"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert open_model(str(tmp_path / "config.json")).quantized is None
@@ -147,17 +146,17 @@ def test_the_rules_of_engines_hold_for_files_that_are_quantized(
     tmp_path: Path, form: str, engine: str, gpu: str, reason: str | None
 ) -> None:
     model = open_tensors(tmp_path, LINEARS, quantization_config=FORMATS[form])
-    (found,) = forecast(model, (), named_place(gpu, engine, Degrees()), Load(64)).outlooks
+    (found,) = serving_of(model, (), named_place(gpu, engine, Degrees()), Load(64)).builds
     assert (found.fault is None) == (reason is None)
     assert (reason or "") in (found.fault or "")
     assert "--method" not in (found.fault or "")
     unread = form in ("int8", "hqq", "fp8")
-    assert any("not known to plan" in note for note in model.notes) == unread
+    assert any("plan does not know" in note for note in model.notes) == unread
     if found.fault:
         option, other = found.fault.rpartition("; try: ")[2].split()
         assert option == "--engine"
-        again = forecast(model, (), named_place(gpu, other, Degrees()), Load(64))
-        assert again.outlooks[0].fault is None
+        again = serving_of(model, (), named_place(gpu, other, Degrees()), Load(64))
+        assert again.builds[0].fault is None
 
 
 def test_a_block_in_the_text_config_is_read_as_vllm_reads_it(tmp_path: Path) -> None:
@@ -165,7 +164,7 @@ def test_a_block_in_the_text_config_is_read_as_vllm_reads_it(tmp_path: Path) -> 
     text = SIZES | {"quantization_config": FORMATS["gptq asymmetric"]}
     model = open_tensors(tmp_path, LINEARS, text_config=text)
     assert (model.quantized, stored_build(model).name) == ("gptq", "gptq")
-    (found,) = forecast(model, (), named_place("4090", "vllm", Degrees()), Load(64)).outlooks
+    (found,) = serving_of(model, (), named_place("4090", "vllm", Degrees()), Load(64)).builds
     assert "symmetric GPTQ only" in (found.fault or "")
     stated = open_tensors(tmp_path, LINEARS, text_config=text, quantization_config=FORMATS["awq"])
     assert stated.quantized == "awq"
@@ -176,7 +175,7 @@ def test_slices_of_quantized_files_are_those_of_their_linears(tmp_path: Path) ->
     for form, engine, degree in (("gptq", "vllm", 4), ("nf4", "sglang", 2)):
         model = open_tensors(tmp_path, LINEARS, quantization_config=FORMATS[form])
         with pytest.raises(RefusedError, match=f"{degree} tensor-parallel ranks"):
-            forecast(model, (), named_place("4090", engine, Degrees(degree)), Load(64))
+            serving_of(model, (), named_place("4090", engine, Degrees(degree)), Load(64))
 
 
 def test_a_dtype_that_the_config_does_not_name_is_that_of_the_files(tmp_path: Path) -> None:
@@ -218,7 +217,7 @@ def test_a_run_needs_an_embedding_in_a_dtype_that_is_computed_in(
 ) -> None:
     model = open_tensors(tmp_path, shapes, dtype)
     with pytest.raises(RefusedError, match=match):
-        plan_recipe(model, build_recipe("gptq"), 10**9)
+        plan_quantization(model, build_recipe("gptq"))
 
 
 @pytest.mark.parametrize(

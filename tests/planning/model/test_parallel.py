@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
+from quantkit.core.serving import Degrees
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.inventory import Inventory
-from quantkit.planning.model.parallel import Degrees, stages_of
+from quantkit.planning.model.parallel import stages_of
 from quantkit.planning.model.weights import (
     PlannedModel,
     planned_model,

@@ -7,11 +7,11 @@ import pytest
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.planning.forecast import forecast
-from quantkit.planning.model.parallel import Degrees
+from quantkit.core.serving import Degrees, Load
 from quantkit.planning.model.weights import PlannedModel, stored_build, weigh
-from quantkit.planning.serve.deploy import Load, deploy
+from quantkit.planning.serve.deploy import deploy
 from quantkit.planning.serve.place import named_place
+from tests.planning.conftest import serving_of
 
 Planned = Callable[..., PlannedModel]
 ONE = Degrees()
@@ -53,7 +53,7 @@ def test_a_model_in_fp32_is_served_in_16_bits(planned: Planned, engine: str) -> 
     assert (fp32.weights, fp32.longest) == (bf16.weights, bf16.longest)
     rules = {figure.rule for figure in fp32.fixed if figure.name.startswith("weights")}
     assert all(f"{engine} serves f32 in " in rule for rule in rules)
-    one, other = (forecast(m, (), place, Load(8192)).outlooks[0].decode for m in (wide, half))
+    one, other = (serving_of(m, (), place, Load(8192)).builds[0].decode for m in (wide, half))
     assert one == other is not None
 
 

@@ -8,10 +8,18 @@ import pytest
 
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.errors import RefusedError
+from quantkit.core.recipe import Recipe
+from quantkit.core.resources import Files, Memory
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.parameters import inventory_from_config
-from quantkit.planning.model.weights import planned_model
-from quantkit.planning.run.files import RunPlan, plan_recipe
+from quantkit.planning.model.weights import PlannedModel, planned_model
+from quantkit.planning.run.estimate import plan_quantization
+from quantkit.planning.run.files import (
+    artifact_shards,
+    plan_linears,
+    quantized_by,
+    run_of,
+)
 from quantkit.recipes.loader import build_recipe
 from tests.planning.conftest import MODELS
 
@@ -21,12 +29,18 @@ AWQ = {"method": "awq", "format": "awq", "group_size": 128}
 NF4 = {"recipe": "nf4-double"}
 
 
-def of_config(name: str, depth: int | None = None, **flags: Any) -> RunPlan:
+def job_of(name: str, depth: int | None = None, **flags: Any) -> tuple[PlannedModel, Recipe]:
     config = MODELS[name]["config"] | ({"num_hidden_layers": depth} if depth else {})
     architecture = read_architecture(config)
     model = planned_model(name, inventory_from_config(config, architecture), architecture)
-    recipe = build_recipe(flags.pop("recipe", None), **flags)
-    return plan_recipe(model, recipe, DEFAULT_SHARD_SIZE)
+    return model, build_recipe(flags.pop("recipe", None), **flags)
+
+
+def of_config(name: str, depth: int | None = None, **flags: Any) -> tuple[Files, Memory]:
+    plan = plan_quantization(*job_of(name, depth, **flags))
+    assert plan.files is not None
+    assert plan.memory is not None
+    return plan.files, plan.memory
 
 
 @pytest.mark.parametrize(
@@ -46,7 +60,11 @@ def of_config(name: str, depth: int | None = None, **flags: Any) -> RunPlan:
     ],
 )
 def test_known_sizes_of_public_models(model: str, flags: dict[str, Any], size: int) -> None:
-    shards = of_config(model, **flags).shards
+    planned, recipe = job_of(model, **flags)
+    run = run_of(planned, recipe, DEFAULT_SHARD_SIZE)
+    quantized = quantized_by(plan_linears(planned.inventory, recipe), planned.inventory)
+    shards = artifact_shards(planned.inventory, quantized, run)
+    assert {s.name: s.nbytes for s in shards} == dict(of_config(model, **flags)[0].sizes)
     specs = [spec for shard in shards for spec in shard.specs]
     states = sum(spec.nbytes for spec in specs if "quant_state" in spec.name)
     assert sum(spec.nbytes for spec in specs) - states == size
@@ -55,17 +73,18 @@ def test_known_sizes_of_public_models(model: str, flags: dict[str, Any], size: i
 
 def test_memory_follows_the_windows_and_the_largest_group() -> None:
     """Llama-3-8B: 262,144 tokens paused at down_proj hold 3 x 4096 + 14336 numbers of 2 bytes."""
-    full, none = of_config("Llama-3-8B", **GPTQ), of_config("Llama-3-8B", **GPTQ, samples=0)
+    files, full = of_config("Llama-3-8B", **GPTQ)
+    others, none = of_config("Llama-3-8B", **GPTQ, samples=0)
     paused = 128 * 2048 * (3 * 4096 + 14336) * 2
     assert paused < full.peak.bytes < paused + 5 * 10**9
     assert "mlp.down_proj" in full.peak.rule
     assert none.peak.bytes < 4 * 10**9
-    assert full.bytes == none.bytes
-    assert full.bytes < full.disk_bytes < 1.06 * full.bytes
+    assert files == others
+    assert files.bytes < files.disk_bytes < 1.06 * files.bytes
 
 
 def test_a_deeper_model_takes_no_more_memory() -> None:
-    peaks = {of_config("Llama-3-8B", depth, **GPTQ).peak.bytes for depth in (8, 32)}
+    peaks = {of_config("Llama-3-8B", depth, **GPTQ)[1].peak.bytes for depth in (8, 32)}
     assert len(peaks) == 1
 
 

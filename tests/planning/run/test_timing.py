@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quantkit.core.resources import Work
 from quantkit.planning.run.timing import (
     KEPT,
     LEAST,
     MOST,
-    Pace,
+    MachineSpeed,
     Solving,
-    Work,
     machine_key,
     recall,
     remember,
 )
 
-PACE = Pace(
+SPEED = MachineSpeed(
     machine=machine_key(),
     forward={"BF16": 1e-11, "F32": 2e-11},
     hessian=4e-11,
@@ -34,16 +34,16 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "cache" / "machines.json"
 
 
-def of(machine: str) -> Pace:
-    return PACE.model_copy(update={"machine": machine})
+def of(machine: str) -> MachineSpeed:
+    return SPEED.model_copy(update={"machine": machine})
 
 
 def test_what_was_measured_last_is_remembered_of_each_machine(cache: Path) -> None:
     assert recall() is None
     remember(of("another"))
     assert recall() is None
-    remember(PACE)
-    faster = PACE.model_copy(update={"hessian": 1e-11})
+    remember(SPEED)
+    faster = SPEED.model_copy(update={"hessian": 1e-11})
     remember(faster)
     assert recall() == faster
     assert len(json.loads(cache.read_text())) == 2
@@ -61,8 +61,8 @@ def test_a_cache_that_cannot_be_read_is_none(cache: Path, text: str) -> None:
     cache.parent.mkdir()
     cache.write_text(text)
     assert recall() is None
-    remember(PACE)
-    assert recall() == PACE
+    remember(SPEED)
+    assert recall() == SPEED
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_what_no_measurement_can_have_left_is_passed_over(
     cache: Path, wrong: dict[str, object]
 ) -> None:
     cache.parent.mkdir()
-    cache.write_text(json.dumps([PACE.model_dump() | wrong, 7]))
+    cache.write_text(json.dumps([SPEED.model_dump() | wrong, 7]))
     assert recall() is None
-    cache.write_text(json.dumps([PACE.model_dump() | wrong, PACE.model_dump(), 7]))
-    assert recall() == PACE
+    cache.write_text(json.dumps([SPEED.model_dump() | wrong, SPEED.model_dump(), 7]))
+    assert recall() == SPEED
 
 
 def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.delenv("QUANTKIT_CACHE")
     monkeypatch.setattr(Path, "home", no_home)
-    remember(PACE)
+    remember(SPEED)
     assert recall() is None
 
 
@@ -110,20 +110,20 @@ def test_a_cache_that_cannot_be_written_stops_nothing(
     cache.parent.mkdir()
     (cache.parent / "file").write_text("")
     monkeypatch.setenv("QUANTKIT_CACHE", str(cache.parent / "file" / "in"))
-    remember(PACE)
+    remember(SPEED)
     assert recall() is None
 
 
 def test_what_was_not_timed_has_no_time() -> None:
-    assert PACE.seconds(Work(weights=1), "rtn", "BF16") is None
-    assert PACE.seconds(Work(weights=1), "gptq", "F16") is None
+    assert SPEED.seconds(Work(weights=1), "rtn", "BF16") is None
+    assert SPEED.seconds(Work(weights=1), "gptq", "F16") is None
 
 
 @given(st.lists(st.integers(0, 10**15), min_size=5, max_size=5), st.integers(1, 50))
 def test_twice_the_work_takes_twice_the_time(counts: list[int], times: int) -> None:
     once = Work(*counts)
-    one = PACE.seconds(once, "gptq", "BF16")
-    many = PACE.seconds(sum((once for _ in range(times - 1)), once), "gptq", "BF16")
+    one = SPEED.seconds(once, "gptq", "BF16")
+    many = SPEED.seconds(sum((once for _ in range(times - 1)), once), "gptq", "BF16")
     assert one is not None
     assert many == pytest.approx((times * one[0], times * one[1]))
 
@@ -139,7 +139,7 @@ def test_twice_the_work_takes_twice_the_time(counts: list[int], times: int) -> N
     ],
 )
 def test_each_kind_of_work_has_its_rate(work: Work, seconds: float) -> None:
-    assert PACE.seconds(work, "gptq", "BF16") == pytest.approx((LEAST * seconds, MOST * seconds))
+    assert SPEED.seconds(work, "gptq", "BF16") == pytest.approx((LEAST * seconds, MOST * seconds))
 
 
 def test_the_machine_is_named_by_what_speed_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:

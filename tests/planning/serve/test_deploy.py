@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.serving import Degrees, Deployment, Gpu, Load
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.kv import cache_bytes
-from quantkit.planning.model.parallel import Degrees, stages_of
+from quantkit.planning.model.parallel import stages_of
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import (
     Build,
@@ -21,8 +22,7 @@ from quantkit.planning.model.weights import (
     stored_build,
 )
 from quantkit.planning.serve.activations import activation_peak
-from quantkit.planning.serve.deploy import Deployment, Load, asked_load, capacity, deploy, largest
-from quantkit.planning.serve.hardware import Gpu
+from quantkit.planning.serve.deploy import capacity, deploy, largest, load_of
 from quantkit.planning.serve.paging import paged_cache
 from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.settings import settings_of
@@ -86,8 +86,9 @@ def test_worked_examples(
     tokens: int,
 ) -> None:
     model = planned(name)
-    found = deployed(model, place(gib, slack=0))
-    assert (found.place.settings.chunk, found.place.settings.rows) == (chunk, rows)
+    where = place(gib, slack=0)
+    found = deployed(model, where)
+    assert (where.settings.chunk, where.settings.rows) == (chunk, rows)
     assert activation_peak(model.architecture, chunk, rows).bytes == activations
     assert (found.available, found.tokens) == (cache, tokens)
 
@@ -149,7 +150,7 @@ def test_the_rank_with_least_room_decides(planned: Planned) -> None:
     found = deployed(model, where)
     assert any(f.name == "weights: head" for f in found.fixed)  # as heavy as an embedding, + norm
     alone = [
-        deploy(model, found.build, where, replace(found.load, context=found.longest + d)).fits
+        deploy(model, packed(model), where, replace(found.load, context=found.longest + d)).fits
         for d in (0, 1)
     ]
     assert alone == [True, False]
@@ -219,9 +220,9 @@ def test_loads_that_nothing_serves_are_refused(
     planned: Planned, context: int | None, sequences: int, kv: Any, error: type[Exception]
 ) -> None:
     architecture = planned("Llama-3-8B", max_position_embeddings=8192).architecture
-    assert asked_load(architecture, 8192, 1, 8) == Load(8192, 1, "fp8")
+    assert load_of(architecture, 8192, 1, 8) == Load(8192, 1, "fp8")
     with pytest.raises(error):
-        asked_load(architecture, context, sequences, kv)
+        load_of(architecture, context, sequences, kv)
 
 
 def test_largest_is_found_by_halving() -> None:

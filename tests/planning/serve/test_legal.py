@@ -7,7 +7,7 @@ import pytest
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
-from quantkit.planning.model.parallel import Degrees
+from quantkit.core.serving import Degrees
 from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build
 from quantkit.planning.serve.legal import build_fault, degree_fault, legal_degrees, require_legal
 from quantkit.recipes.loader import build_recipe

@@ -13,15 +13,16 @@ from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
+from quantkit.core.serving import Degrees, Load
 from quantkit.formats.compressed_tensors import FORMAT
 from quantkit.planning.model.opened import open_model
-from quantkit.planning.model.parallel import Degrees, facts_of
+from quantkit.planning.model.parallel import facts_of
 from quantkit.planning.model.weights import Build
-from quantkit.planning.serve.deploy import Load, deploy
+from quantkit.planning.serve.deploy import deploy
 from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.legal import linear_check
 from quantkit.planning.serve.place import Place
-from quantkit.planning.serve.room import Asked, RankSizes, Room, weight_room
+from quantkit.planning.serve.room import Budget, RankSizes, Room, weight_room
 from quantkit.planning.serve.settings import settings_of
 
 SCHEMES = [Scheme("int", 4, 32), Scheme("int", 4, 64), Scheme("int", 8, None), None]
@@ -46,7 +47,7 @@ def test_bytes_are_those_that_a_plan_of_the_build_tells(
     drawn = {name: data.draw(st.sampled_from(SCHEMES)) for name in names}
     schemes = {name: scheme for name, scheme in drawn.items() if scheme}
     build = Build("mixed", format=FORMAT, schemes=schemes, uniform=False)
-    load, place = room.deployment.load, room.deployment.place
+    load, place = room.deployment.load, room.place
     told = deploy(room.model, build, place, load)
     assert sizes.whole(schemes) == told.weights
     assert (sizes.whole(schemes) <= room.bytes) == told.fits
@@ -59,7 +60,7 @@ def test_no_room_beside_the_cache_is_refused(tiny_checkpoint: Callable[..., Path
     card = find_gpu("2GB@1GB/s")
     settings = replace(settings_of("vllm", card, Degrees()), non_torch=2**31)
     place = Place(card, "vllm", settings)
-    with pytest.raises(RefusedError, match="no room for weights"):
+    with pytest.raises(RefusedError, match="no memory for weights"):
         weight_room(open_model(str(tiny_checkpoint())), place, Load(512, 2))
 
 
@@ -75,11 +76,11 @@ def test_a_linear_that_planning_does_not_know_is_refused(
 
 
 def test_a_size_of_files_has_no_load() -> None:
-    alone = Asked("vllm", size="5GB")
+    alone = Budget("vllm", size="5GB")
     assert alone.checked() == alone
     for load in ({"context": 512}, {"sequences": 2}, {"tensor": 2}):
-        with pytest.raises(InputError, match="no context"):
-            Asked("vllm", size="5GB", **load).checked()  # type: ignore[arg-type]  # one of them
+        with pytest.raises(InputError, match="to a served model"):
+            Budget("vllm", size="5GB", **load).checked()  # type: ignore[arg-type]  # one of them
 
 
 def test_rules_are_those_of_the_ranks_slice(tiny_checkpoint: Callable[..., Path]) -> None:

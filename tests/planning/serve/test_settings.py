@@ -1,9 +1,9 @@
 import pytest
 
 from quantkit.core.errors import InputError
-from quantkit.planning.figure import Figure
-from quantkit.planning.model.parallel import Degrees
-from quantkit.planning.serve.hardware import Gpu, find_gpu
+from quantkit.core.figure import Figure
+from quantkit.core.serving import Degrees, Gpu
+from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.settings import ENGINES, settings_of
 
 GIB, MIB = 2**30, 2**20
@@ -103,5 +103,5 @@ def test_sglang_goes_by_its_parts_without_a_reserve() -> None:
 @pytest.mark.parametrize("key", ["block", "rows", "chunk"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_there_is_at_least_one(engine: str, key: str) -> None:
-    with pytest.raises(InputError, match=f"{key} is `0`"):
+    with pytest.raises(InputError, match=f"`{key}` cannot be `0`"):
         settings_of(engine, find_gpu("4090"), Degrees(), {key: "0"})

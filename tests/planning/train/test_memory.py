@@ -7,20 +7,12 @@ from typing import Any, get_args
 import pytest
 
 from quantkit.core.errors import RefusedError
+from quantkit.core.training import Training, TrainingMemory, TrainingMethod, Zero, total
 from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
 from quantkit.planning.model.parameters import inventory_from_config
-from quantkit.planning.train.memory import (
-    Method,
-    Training,
-    TrainingMemory,
-    Zero,
-    lora_parameters,
-    nf4_bytes,
-    total,
-    training_memory,
-)
+from quantkit.planning.train.memory import lora_parameters, nf4_bytes, training_memory
 
 GB, GIB = 1e9, 1 << 30
 STATES = ("weights", "gradients", "fp32 weights", "moments")
@@ -118,11 +110,11 @@ def test_logits_outweigh_attention_in_a_large_vocabulary(known_models: dict[str,
     assert figures["working: loss"] > figures["activations"]
 
 
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", get_args(TrainingMethod))
 @pytest.mark.parametrize(
     "name", ["Llama-3-8B", "Falcon-7B", "DeepSeek-V2-Lite", "Mamba-2.8B", "Jamba-v0.1"]
 )
-def test_each_saving_saves(method: Method, name: str, known_models: dict[str, Any]) -> None:
+def test_each_saving_saves(method: TrainingMethod, name: str, known_models: dict[str, Any]) -> None:
     sized = model(name, known_models)
 
     def gpu(**changes: Any) -> int:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from quantkit.core.training import Training, Zero
 from quantkit.planning.model.weights import PlannedModel
 from quantkit.planning.serve.hardware import find_gpu
-from quantkit.planning.train.memory import Training, Zero
-from quantkit.planning.train.training import school, training_hints
+from quantkit.planning.train.training import train, training_hints
 
 Planned = Callable[..., PlannedModel]
 FIELDS = {"train": "method", "batch": "sequences", "context": "tokens"}
@@ -36,17 +36,17 @@ def followed(training: Training, hint: str) -> Training:
 )
 def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, training: Training) -> None:
     model, card = planned(name), find_gpu(gpu)
-    assert not school(model, training, card).fits
+    assert not train(model, training, card).fits
     hints = training_hints(model, training, card)
     assert hints
     for hint in hints:
-        assert school(model, followed(training, hint), card).fits, hint
+        assert train(model, followed(training, hint), card).fits, hint
     words = hints[0].split(" --")
     for i in range(len(words) if len(words) > 1 else 0):  # nothing of it is needless
         less = " --".join(words[:i] + words[i + 1 :])
         less = less if less.startswith("--") else f"--{less}"
         if words[i].strip("-") != "zero 3":  # which --offload needs
-            assert not school(model, followed(training, less), card).fits
+            assert not train(model, followed(training, less), card).fits
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("Llama-3-8B", 2), ("Llama-3-8B", 8)])
@@ -58,7 +58,7 @@ def test_what_keeps_the_method_comes_first(
     card = find_gpu("h100" if method == "full" else "16GB")
     model, training = planned(name), Training(method, gpus=gpus, checkpointing="full", tokens=512)
     stages: tuple[Zero, ...] = ("0", "1", "2", "3")
-    enough = [s for s in stages if school(model, replace(training, zero=s), card).fits]
+    enough = [s for s in stages if train(model, replace(training, zero=s), card).fits]
     assert enough
     assert "0" not in enough
     assert training_hints(model, training, card)[0] == f"--zero {enough[0]}"

@@ -129,7 +129,9 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
 ) -> None:
     """On a made-up card on which the model as it is would take half as much again as is left."""
     folder = tiny_checkpoint(dtype="bfloat16")
-    ample = plan(str(folder), gpu="24GB@1GB/s", context=256, batch=2).chosen
+    serving = plan(str(folder), gpu="24GB@1GB/s", context=256, batch=2).serving
+    assert serving is not None
+    ample = serving.chosen
     assert ample is not None
     assert ample.deployment is not None
     left = ample.deployment.available - ample.deployment.cache.bytes + ample.bytes
@@ -141,7 +143,9 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
     found = record(result)
     assert found.served is not None
     assert found.bytes <= found.budget_bytes == pytest.approx(ample.bytes / 1.5, abs=100)
-    planned = plan(str(tmp_path / "out"), gpu=gpu, context=256, batch=2).outlooks[0]
+    serving = plan(str(tmp_path / "out"), gpu=gpu, context=256, batch=2).serving
+    assert serving is not None
+    planned = serving.builds[0]
     assert planned.bytes == found.bytes
     assert planned.fits
     small = f"{memory - round(ample.bytes / 1.8)}B@1GB/s"  # half of it is embedding and head

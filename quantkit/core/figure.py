@@ -1,4 +1,4 @@
-"""A planned number of bytes beside the rule it came from, which `--explain` prints."""
+"""A planned number of bytes beside the rule it came from, which `plan --explain` prints."""
 
 from dataclasses import dataclass
 

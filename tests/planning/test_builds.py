@@ -7,15 +7,16 @@ import pytest
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Override
-from quantkit.planning.forecast import Forecast, forecast, more_ranks, schooled
-from quantkit.planning.model.parallel import Degrees
+from quantkit.core.serving import Degrees, Load, Serving
+from quantkit.core.training import Training
+from quantkit.planning.builds import more_ranks, plan_builds
 from quantkit.planning.model.weights import PlannedModel, stored_build
-from quantkit.planning.serve.deploy import Load
 from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.settings import settings_of
-from quantkit.planning.train.memory import Training
+from quantkit.planning.train.training import plan_training
 from quantkit.recipes.loader import load_recipe
+from tests.planning.conftest import serving_of
 
 Planned = Callable[..., PlannedModel]
 RECIPES = tuple(load_recipe(name) for name in ("smoothquant", "gptq", "nf4-double"))
@@ -26,14 +27,14 @@ def place(gpu: str, engine: str = "vllm", **degrees: int) -> Place:
     return Place(card, engine, settings_of(engine, card, ranks), ranks)
 
 
-def asked(model: PlannedModel, gpu: str, load: Load, engine: str = "vllm") -> Forecast:
-    return forecast(model, RECIPES, place(gpu, engine), load)
+def serve(model: PlannedModel, gpu: str, load: Load, engine: str = "vllm") -> Serving:
+    return serving_of(model, RECIPES, place(gpu, engine), load)
 
 
 def test_the_largest_build_that_fits_is_chosen(planned: Planned) -> None:
     model = planned("Llama-3-8B")
     chosen = {
-        gpu: found.chosen.build.name if (found := asked(model, gpu, Load(8192))).chosen else None
+        gpu: found.chosen.name if (found := serve(model, gpu, Load(8192))).chosen else None
         for gpu in ("4090", "16GB@500GB/s", "3060")
     }
     assert list(chosen.values()) == [
@@ -44,14 +45,14 @@ def test_the_largest_build_that_fits_is_chosen(planned: Planned) -> None:
 
 
 def test_builds_come_in_falling_size_and_those_that_do_not_load_say_why(planned: Planned) -> None:
-    found = asked(planned("Llama-3-8B"), "4090", Load(8192))
-    sizes = [outlook.bytes for outlook in found.outlooks]
+    found = serve(planned("Llama-3-8B"), "4090", Load(8192))
+    sizes = [build.bytes for build in found.builds]
     assert sizes == sorted(sizes, reverse=True)
-    (nf4,) = [o for o in found.outlooks if o.fault]
+    (nf4,) = [o for o in found.builds if o.fault]
     assert "bitsandbytes" in (nf4.fault or "")
     assert (nf4.deployment, nf4.fits) == (None, False)
-    other = asked(planned("Llama-3-8B"), "4090", Load(8192), "transformers")
-    assert all(outlook.deployment for outlook in other.outlooks)
+    other = serve(planned("Llama-3-8B"), "4090", Load(8192), "transformers")
+    assert all(build.deployment for build in other.builds)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_builds_come_in_falling_size_and_those_that_do_not_load_say_why(planned:
 )
 def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, load: Load) -> None:
     model = planned(name)
-    found = asked(model, gpu, load)
+    found = serve(model, gpu, load)
     assert found.chosen is not None
     assert not found.chosen.fits
     assert found.hints
@@ -83,7 +84,7 @@ def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, load: Lo
             card = find_gpu(gpu)
             small = settings_of("vllm", card, Degrees(), {"chunk": 2048, "rows": 256})
             where = Place(card, "vllm", small)
-        again = forecast(model, RECIPES, where, wanted).chosen
+        again = serving_of(model, RECIPES, where, wanted).chosen
         assert again is not None
         assert again.fits, hint
 
@@ -91,7 +92,7 @@ def test_every_hint_makes_it_fit(planned: Planned, name: str, gpu: str, load: Lo
 def test_a_cache_of_8_bits_is_offered_by_engines_that_have_one(planned: Planned) -> None:
     model, load = planned("Llama-3-8B"), Load(8192, 12)
     for engine, offered in (("sglang", True), ("transformers", False)):
-        found = asked(model, "24GB", load, engine)
+        found = serve(model, "24GB", load, engine)
         assert found.hints
         assert ("--kv 8" in found.hints) == offered
 
@@ -99,11 +100,11 @@ def test_a_cache_of_8_bits_is_offered_by_engines_that_have_one(planned: Planned)
 def test_ranks_that_are_proposed_are_tried_with_their_own_reserve(planned: Planned) -> None:
     """SGLang sets aside more on 4 ranks; what the caller stated stays as it is."""
     model, load = planned("Llama-3-8B"), Load(8192, 48)
-    found = asked(model, "4090", load, "sglang")
+    found = serve(model, "4090", load, "sglang")
     (hint,) = [hint for hint in found.hints if hint.startswith("--tp ")]
     tensor = int(hint.removeprefix("--tp "))
     for ranks in (2, 4, 8):
-        again = forecast(model, RECIPES, place("4090", "sglang", tensor=ranks), load).chosen
+        again = serving_of(model, RECIPES, place("4090", "sglang", tensor=ranks), load).chosen
         assert again is not None
         assert again.fits == (ranks >= tensor)
     assert place("4090", "sglang").at(Degrees(4)) == place("4090", "sglang", tensor=4)
@@ -118,19 +119,19 @@ def test_ranks_that_are_proposed_are_tried_with_their_own_reserve(planned: Plann
 
 def test_experts_are_not_dealt_where_there_are_none(planned: Planned) -> None:
     with pytest.raises(RefusedError, match="no experts"):
-        forecast(planned("Llama-3-8B"), RECIPES, place("4090", expert=8), Load(8192))
-    with pytest.raises(RefusedError, match="8 experts cannot"):
-        forecast(planned("Mixtral-8x7B"), RECIPES, place("h100", expert=16), Load(8192))
+        serving_of(planned("Llama-3-8B"), RECIPES, place("4090", expert=8), Load(8192))
+    with pytest.raises(RefusedError, match="8 experts do not"):
+        serving_of(planned("Mixtral-8x7B"), RECIPES, place("h100", expert=16), Load(8192))
 
 
 def test_what_fits_needs_no_hint_and_no_offload(planned: Planned) -> None:
-    found = asked(planned("Llama-3-8B"), "h100", Load(8192))
+    found = serve(planned("Llama-3-8B"), "h100", Load(8192))
     assert found.hints == ()
-    assert {outlook.offload for outlook in found.outlooks} == {None}
+    assert {build.offload for build in found.builds} == {None}
 
 
 def test_what_does_not_fit_is_split(planned: Planned) -> None:
-    found = asked(planned("Llama-3-70B"), "4090", Load(4096), "transformers")
+    found = serve(planned("Llama-3-70B"), "4090", Load(4096), "transformers")
     assert found.chosen is not None
     assert found.chosen.offload is not None
     assert sum(found.chosen.offload.blocks.values()) == 80
@@ -138,7 +139,7 @@ def test_what_does_not_fit_is_split(planned: Planned) -> None:
 
 def test_no_split_is_told_that_leaves_no_room_for_a_block(planned: Planned) -> None:
     """Eight sequences of 8192 tokens take 8 GiB of cache and activations of all prompts at once."""
-    found = asked(planned("Llama-3-8B"), "12GB@300GB/s", Load(8192, 8), "transformers")
+    found = serve(planned("Llama-3-8B"), "12GB@300GB/s", Load(8192, 8), "transformers")
     assert found.chosen is not None
     assert found.chosen.deployment is not None
     assert not found.chosen.fits
@@ -147,11 +148,11 @@ def test_no_split_is_told_that_leaves_no_room_for_a_block(planned: Planned) -> N
 
 def test_no_speed_is_told_of_what_does_not_fit(planned: Planned) -> None:
     for engine, gpu in (("vllm", "4090"), ("transformers", "4090")):
-        found = asked(planned("Llama-3-8B"), gpu, Load(8192, 8), engine)
-        assert {outlook.fits for outlook in found.outlooks if outlook.deployment} == {True, False}
-        for outlook in found.outlooks:
-            assert (outlook.decode is not None) == outlook.fits
-            assert (outlook.prefill is not None) == outlook.fits
+        found = serve(planned("Llama-3-8B"), gpu, Load(8192, 8), engine)
+        assert {build.fits for build in found.builds if build.deployment} == {True, False}
+        for build in found.builds:
+            assert (build.decode is not None) == build.fits
+            assert (build.prefill is not None) == build.fits
 
 
 def test_more_ranks_are_legal_and_enough(planned: Planned) -> None:
@@ -163,12 +164,12 @@ def test_more_ranks_are_legal_and_enough(planned: Planned) -> None:
 
 def test_degrees_that_no_build_has_are_refused(planned: Planned) -> None:
     with pytest.raises(RefusedError, match="3 tensor-parallel"):
-        forecast(planned("Llama-3-8B"), RECIPES, place("4090", tensor=3), Load(8192))
+        serving_of(planned("Llama-3-8B"), RECIPES, place("4090", tensor=3), Load(8192))
 
 
 def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
-    found = asked(planned("Llama-3-8B"), "4090", Load(8192, 4))
-    plain, eight, four = found.outlooks[:3]
+    found = serve(planned("Llama-3-8B"), "4090", Load(8192, 4))
+    plain, eight, four = found.builds[:3]
     assert plain.decode is not None
     assert four.decode is not None
     assert plain.decode.tokens_per_second < four.decode.tokens_per_second < 4 * 177
@@ -176,8 +177,8 @@ def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
     assert eight.prefill is not None
     ratio = eight.prefill.tokens_per_second / plain.prefill.tokens_per_second
     assert ratio == pytest.approx(661 / 165)  # int8 products
-    unknown = forecast(planned("Llama-3-8B"), (), place("80GB"), Load(8192))
-    assert (unknown.outlooks[0].decode, unknown.outlooks[0].prefill) == (None, None)
+    unknown = serving_of(planned("Llama-3-8B"), (), place("80GB"), Load(8192))
+    assert (unknown.builds[0].decode, unknown.builds[0].prefill) == (None, None)
 
 
 def test_the_bound_of_falcon_in_transformers_reads_the_heads_that_it_caches(
@@ -196,9 +197,9 @@ def test_the_bound_of_falcon_in_transformers_reads_the_heads_that_it_caches(
 
 
 def _cache_that_is_read(model: PlannedModel, engine: str) -> int:
-    (outlook,) = forecast(model, (), place("h100", engine), Load(2048, 2)).outlooks
-    assert outlook.decode is not None
-    return int(outlook.decode.rule.partition(" of weights + ")[2].partition(" of cache")[0])
+    (build,) = serving_of(model, (), place("h100", engine), Load(2048, 2)).builds
+    assert build.decode is not None
+    return int(build.decode.rule.partition(" of weights + ")[2].partition(" of cache")[0])
 
 
 @pytest.mark.parametrize("gpu", [None, "4090"])
@@ -208,13 +209,13 @@ def test_a_recipe_that_quantizes_nothing_makes_no_build(planned: Planned, gpu: s
     nothing = replace(RECIPES[1], overrides=(Override("*", skip=True),))
     where = place(gpu) if gpu else None
     for what, recipes in ((bare, RECIPES), (model, (nothing,))):
-        found = forecast(what, recipes, where, Load(8192), asked=True)
-        (own,) = [o for o in found.outlooks if not o.build.recipe]
+        found = serving_of(what, recipes, where, Load(8192), requested=True)
+        (own,) = [o for o in found.builds if not o.recipe]
         assert own.fault is None
-        for outlook in found.outlooks:
-            if outlook is not own:
-                assert "quantizes no linear" in (outlook.fault or "")
-                assert (outlook.parts, outlook.fits, outlook.deployment) == ({}, False, None)
+        for build in found.builds:
+            if build is not own:
+                assert "quantizes no linear" in (build.fault or "")
+                assert (build.parts, build.fits, build.deployment) == ({}, False, None)
         assert "quantizes no linear" in (found.refused or "")
 
 
@@ -222,28 +223,39 @@ def test_what_is_quantized_already_has_no_bound_of_a_prompt_and_is_not_trained(
     planned: Planned,
 ) -> None:
     model = replace(planned("Llama-3-8B"), quantized="gptq")
-    (outlook,) = forecast(model, (), place("4090"), Load(8192)).outlooks
-    assert outlook.prefill is None
+    (build,) = serving_of(model, (), place("4090"), Load(8192)).builds
+    assert build.prefill is None
     with pytest.raises(RefusedError, match="quantized already"):
-        schooled(model, Training(), None, Load(2048))
-    again = forecast(model, RECIPES[1:2], place("4090"), Load(8192), asked=True)
+        plan_training(model, Training(), None, Load(2048))
+    again = serving_of(model, RECIPES[1:2], place("4090"), Load(8192), requested=True)
     assert "quantized already" in (again.refused or "")
 
 
-def test_the_run_that_makes_the_build_is_told(planned: Planned) -> None:
+def test_the_run_that_makes_the_build_is_planned(planned: Planned) -> None:
     model = planned("Llama-3-8B")
-    found = asked(model, "3060", Load(4096))
-    assert found.chosen is not None
-    assert found.run is not None
-    assert 0 < found.run.plan.bytes - found.chosen.bytes < 10**6  # headers
-    assert found.run.plan.peak.bytes > 2 * sum(found.chosen.parts.values()) // 32  # two blocks
-    assert asked(model, "h100", Load(4096)).run is None  # as it is
+    found = plan_builds(model, RECIPES, place("3060"), Load(4096))
+    assert found.serving is not None
+    chosen = found.serving.chosen
+    assert chosen is not None
+    assert found.recipe == chosen.recipe
+    assert len(found.schemes) == 32 * 7
+    assert found.files is not None
+    assert found.memory is not None
+    assert 0 < found.files.bytes - chosen.bytes < 10**6  # headers
+    assert found.memory.peak.bytes > 2 * sum(chosen.parts.values()) // 32  # two blocks
+    kept = plan_builds(model, RECIPES, place("h100"), Load(4096))
+    assert (kept.selected, kept.files, kept.memory, kept.time) == (None, None, None, None)
+    with pytest.raises(LookupError):
+        _ = kept.recipe
 
 
-def test_no_run_is_told_of_experts_which_cannot_be_quantized(planned: Planned) -> None:
+def test_no_run_is_planned_of_experts_which_cannot_be_quantized(planned: Planned) -> None:
     model, recipe = planned("DeepSeek-V3"), RECIPES[1:2]
-    found = forecast(model, recipe, place("h200", tensor=8), Load(4096), asked=True)
-    assert found.run is None
+    there, load = place("h200", tensor=8), Load(4096)
+    plan = plan_builds(model, recipe, there, load, requested=True)
+    assert plan.files is None
+    found = plan.serving
+    assert found is not None
     assert "merges its experts" in (found.refusal or "")
     assert found.refused == found.refusal
-    assert forecast(model, recipe, place("h200", tensor=8), Load(4096)).refused is None
+    assert serving_of(model, recipe, there, load).refused is None

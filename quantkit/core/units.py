@@ -1,8 +1,10 @@
-"""Figures with their units, for people."""
+"""Figures with units for people: bytes in decimal units (GB are 10^9), as hubs and disks count."""
 
 import math
 
-GIB = 2**30
+GB = 10**9
+UNIT_NOTE = "GB are 10^9 bytes; nvidia-smi and engines' logs count GiB, 1.074 GB each"
+UNITS = ((1, "seconds"), (60, "minutes"), (3600, "hours"), (86400, "days"))
 
 
 def size(count: float) -> str:
@@ -14,14 +16,21 @@ def size(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def gib(count: int) -> str:
-    """Bytes as GiB, to three figures or a tenth."""
-    return f"{count / GIB:.1f}" if count >= 10 * GIB else f"{count / GIB:.2f}"
+def gigabytes(count: int) -> str:
+    """Bytes as a number of GB, for a column: to a hundredth, or from 10 on a tenth."""
+    return f"{count / GB:.1f}" if count >= 10 * GB else f"{count / GB:.2f}"
 
 
 def excess(count: int) -> str:
-    """Bytes that are missing as GiB, never as none."""
-    return gib(count) if count >= GIB / 100 else "under 0.01"
+    """Bytes that are missing as a number of GB, never as none."""
+    return gigabytes(count) if count >= GB / 100 else "under 0.01"
+
+
+def span(seconds: tuple[float, float]) -> str:
+    """Fewest and most seconds: `2.1 to 8.8 minutes`."""
+    least, most = seconds
+    unit, name = next((u, n) for u, n in UNITS if most < 100 * u or n == "days")
+    return f"{least / unit:.2g} to {most / unit:.2g} {name}"
 
 
 def duration(seconds: float) -> str:
