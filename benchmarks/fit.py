@@ -17,7 +17,7 @@ from quantkit.checkpoint.sizes import parse_size
 from quantkit.checkpoint.source import resolve
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
-from quantkit.pipeline.folder import open_folder
+from quantkit.pipeline.opening import open_folder
 from quantkit.results.paired import paired_difference
 from quantkit.results.schema import EvalResult
 from quantkit.runs.fit.choose import Wanted, measure, pose, schemes_of, settle

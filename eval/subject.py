@@ -4,7 +4,7 @@ import hashlib
 
 from quantkit.checkpoint.manifest import read_manifest
 from quantkit.checkpoint.reader import Checkpoint
-from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.stored import Source
 from quantkit.results.schema import Subject
 
 

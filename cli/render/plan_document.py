@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 from quantkit.cli.render.training import training_document
 
 if TYPE_CHECKING:
+    from quantkit.core.gpu import Gpu
     from quantkit.core.plan import Plan
-    from quantkit.core.serving import Gpu, PlannedBuild
+    from quantkit.core.serving import PlannedBuild
 
 
 def plan_document(plan: "Plan") -> dict[str, Any]:

@@ -54,7 +54,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     """
     from quantkit.eval.compare import smoke_score
     from quantkit.pipeline.calibrate import calibrate
-    from quantkit.pipeline.folder import open_folder
+    from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import checked, device_of, start
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
@@ -113,7 +113,7 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         trust_remote_code: whether code of the model's folder may run.
         report: called with a `Progress` after each step.
     """
-    from quantkit.pipeline.folder import open_folder
+    from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import device_of
     from quantkit.planning.serve.room import Budget
     from quantkit.runs.fit import choose as fitting
@@ -151,7 +151,7 @@ def dry_run(
         QuantkitError: as `quantize` would, before any work.
     """
     from quantkit.pipeline.calibrate import calibrate
-    from quantkit.pipeline.folder import open_folder
+    from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import checked, device_of, start
     from quantkit.runs.forecast import plan_here
 

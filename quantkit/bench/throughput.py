@@ -8,16 +8,15 @@ from scipy.optimize import nnls
 from transformers import LlamaConfig, LlamaModel
 
 from quantkit.bench.memory import resident_bytes
-from quantkit.checkpoint.source import Source
+from quantkit.calibration.text import read_documents
+from quantkit.calibration.tokens import load_tokenizer, tokenize
 from quantkit.core import registry
 from quantkit.core.errors import ResourceError
 from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
-from quantkit.core.recipe import CalibrationSpec
 from quantkit.core.scheme import Scheme
 from quantkit.model.embedded_model import FOLDER
-from quantkit.pipeline.calibrate import calibrate
-from quantkit.pipeline.folder import open_folder
+from quantkit.model.open import open_model
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import prepare
 from quantkit.planning.run.timing import MachineSpeed, Solving, machine_key
@@ -47,9 +46,8 @@ def time_machine(report: Report = silent) -> MachineSpeed:
     Raises:
         ResourceError: the system does not report how much memory a process holds.
     """
-    small = open_folder(Source(FOLDER))
-    prepare(small.model, build_recipe("rtn"))  # then all that a run imports is there
-    calibrate(small, CalibrationSpec(samples=4, sequence_length=64))
+    prepare(open_model(FOLDER), build_recipe("rtn"))  # then all that a run imports is there
+    tokenize(read_documents("default"), load_tokenizer(FOLDER), 4, 64, "default")
     run_kernels()
     give_back()
     base = resident_bytes()

@@ -4,12 +4,12 @@ import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
 from quantkit.checkpoint.files import sha256
 from quantkit.checkpoint.reader import read_weight_map, shard_names
+from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import HubError, InputError, IntegrityError, RefusedError, ResourceError
 
 _ID = re.compile(
@@ -26,15 +26,6 @@ SIDE_FILES = (
 # The hub's patterns let `*` match a slash, and an ignored file cannot be allowed again: this leaves
 # out every subfolder but those that begin like additional_chat_templates/.
 SUBFOLDERS = ("[!a]*/*", "a[!d]*/*")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A model's folder; `id` and `revision` (a commit's 40 hex digits) when it is the hub's."""
-
-    folder: Path
-    id: str | None = None
-    revision: str | None = None
 
 
 def resolve(model: str, *, weights: bool = True, trust_remote_code: bool = False) -> Source:

@@ -1,5 +1,7 @@
-"""A tensor as the header of a safetensors file states it: its dtype, its shape, where it lies."""
+"""What is stored where: a model in its folder, a tensor in a safetensors file."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 # Bytes of one element, in the order of safetensors' own enumeration. Its writer sorts by it, last
@@ -25,3 +27,12 @@ class TensorInfo(NamedTuple):  # made six times as fast as a frozen dataclass
     def nbytes(self) -> int:
         """Size of the data in bytes."""
         return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model's folder; `id` and `revision` (a commit's 40 hex digits) when it is the hub's."""
+
+    folder: Path
+    id: str | None = None
+    revision: str | None = None

@@ -1,33 +1,14 @@
 """How the builds of a model fill a GPU: plain figures, computed by `quantkit.planning`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from quantkit.core.figure import Figure
+from quantkit.core.gpu import Gpu
 from quantkit.core.recipe import Recipe
 
 CacheDtype = Literal["16-bit", "32-bit", "fp8", "int8-token-head", "fp8-token-head", "nvfp4"]
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU: `memory` in bytes as torch sees it, `bandwidth` in bytes a second.
-
-    `rates` are dense operations a second by number format; `pcie` is the link to the host, bytes a
-    second in one direction, `nvlink` in both; `capability` is CUDA's, or AMD's architecture.
-    """
-
-    name: str
-    memory: int
-    bandwidth: float | None = None
-    rates: Mapping[str, float] = field(default_factory=dict)
-    capability: str | None = None
-    pcie: float | None = None
-    nvlink: float | None = None
-    source: str = "as stated"
-    estimated: tuple[str, ...] = ()
-    note: str = ""
 
 
 @dataclass(frozen=True)

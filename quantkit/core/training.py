@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quantkit.core.figure import Figure
-from quantkit.core.serving import Gpu
+from quantkit.core.gpu import Gpu
 
 TrainingMethod = Literal["full", "lora", "qlora"]
 Optimizer = Literal["adamw", "adamw-8bit"]

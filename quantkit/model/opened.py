@@ -14,7 +14,6 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
-from quantkit.model.head import head_of
 from quantkit.model.skeleton import (
     Skeleton,
     is_linear,
@@ -23,7 +22,7 @@ from quantkit.model.skeleton import (
     persistent_buffers,
     source_name,
 )
-from quantkit.model.walk import BlockInputs, embed, release
+from quantkit.model.walk import BlockInputs, embed, head_of, release
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

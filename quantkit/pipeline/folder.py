@@ -2,14 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from pathlib import Path
 
 from quantkit.calibration.chat import Tokenizer
-from quantkit.calibration.tokens import load_tokenizer
-from quantkit.checkpoint.source import Source
-from quantkit.core.session import Session
-from quantkit.model.open import open_model
+from quantkit.checkpoint.stored import Source
 from quantkit.model.opened import OpenModel
 
 
@@ -34,9 +30,3 @@ class ModelFolder:
     def artifact(self, folder: Path, model: OpenModel) -> "ModelFolder":
         """An artifact made of this model, opened as `model`; it carries the same tokenizer."""
         return replace(self, source=Source(folder), model=model)
-
-
-def open_folder(source: Source, session: Session = Session()) -> ModelFolder:
-    """The folder of `source`, opened; see `open_model` for what it raises."""
-    tokenizer = cache(partial(load_tokenizer, source.folder, session))
-    return ModelFolder(source, open_model(source.folder, session), tokenizer)

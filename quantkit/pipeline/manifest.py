@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.source import Source
-from quantkit.checkpoint.stored import DTYPE_BYTES
+from quantkit.checkpoint.stored import DTYPE_BYTES, Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment

@@ -30,7 +30,7 @@ from quantkit.planning.model.weights import (
     weigh,
     weights_rule,
 )
-from quantkit.planning.run.estimate import plan_quantization
+from quantkit.planning.run.quantization import plan_quantization
 from quantkit.planning.serve.deploy import deploy
 from quantkit.planning.serve.legal import require_legal
 from quantkit.planning.serve.offload import split_blocks

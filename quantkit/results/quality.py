@@ -4,7 +4,7 @@ Fractions are 0 to 1; divergences are in nats. A figure that was not measured, o
 is None.
 """
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import Field
 
@@ -78,20 +78,6 @@ class TrueTokenChange(Record):
     rms: float | None = None
     p001: float | None = None
     p999: float | None = None
-
-
-class MetricFigure(Record):
-    """A figure of a registered metric that has no field of its own in a result.
-
-    A mean over tokens has an error and a 95 % interval; `better` is the direction of improvement.
-    """
-
-    label: str
-    unit: str
-    better: Literal["lower", "higher"]
-    value: float | None
-    standard_error: float | None = None
-    ci95: Interval | None = None
 
 
 class TaskResult(Record):

@@ -1,5 +1,7 @@
 """What every part of a stored result is made of."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 Interval = tuple[float, float]
@@ -10,3 +12,17 @@ class Record(BaseModel):
     """A part of a result."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class MetricFigure(Record):
+    """A figure of a registered metric that has no field of its own in a result.
+
+    A mean over tokens has an error and a 95 % interval; `better` is the direction of improvement.
+    """
+
+    label: str
+    unit: str
+    better: Literal["lower", "higher"]
+    value: float | None
+    standard_error: float | None = None
+    ci95: Interval | None = None

@@ -18,7 +18,6 @@ from quantkit.results.quality import (
     FLOOR_FACTOR,
     Divergence,
     Documents,
-    MetricFigure,
     Modules,
     Perplexity,
     Share,
@@ -26,7 +25,7 @@ from quantkit.results.quality import (
     Triage,
     TrueTokenChange,
 )
-from quantkit.results.record import Interval, Record
+from quantkit.results.record import Interval, MetricFigure, Record
 from quantkit.results.summary import Summary
 
 __all__ = [  # the whole schema, whichever module states a part

@@ -3,8 +3,7 @@
 from pydantic import Field
 
 from quantkit.core.units import with_error
-from quantkit.results.quality import MetricFigure
-from quantkit.results.record import Record
+from quantkit.results.record import MetricFigure, Record
 
 
 class Summary(Record):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from quantkit.bench.machine import machine
 from quantkit.bench.speed import measure_speed
 from quantkit.checkpoint.manifest import read_manifest
-from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import InputError
 from quantkit.core.limit import Gate
 from quantkit.core.session import Session
@@ -17,7 +17,8 @@ from quantkit.eval.contamination import screen_by_manifest
 from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
-from quantkit.pipeline.folder import ModelFolder, open_folder
+from quantkit.pipeline.folder import ModelFolder
+from quantkit.pipeline.opening import open_folder
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import engine_support, judge, recipe_gates, require_decidable
 from quantkit.results.kl_level import kl_level

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.stored import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.limit import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest

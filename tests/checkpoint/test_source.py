@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from quantkit.checkpoint.source import Source, resolve
+from quantkit.checkpoint.source import resolve
+from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import InputError, ResourceError
 
 REPO = "org/tiny-llama"

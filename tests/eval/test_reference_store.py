@@ -7,7 +7,7 @@ import pytest
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.checkpoint.reader import open_checkpoint
-from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 from quantkit.eval import stored_forms
 from quantkit.eval.compare import stored_reference
@@ -22,7 +22,7 @@ from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.windows import read_text
 from quantkit.model.open import open_model
-from quantkit.pipeline.folder import open_folder
+from quantkit.pipeline.opening import open_folder
 from quantkit.results.schema import EvalResult
 
 LENGTH, WINDOWS = 64, 6

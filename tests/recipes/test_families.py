@@ -14,7 +14,7 @@ from quantkit.pipeline.choices import choices_of
 from quantkit.pipeline.start import start
 from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.weights import recipe_build
-from quantkit.planning.run.estimate import plan_quantization
+from quantkit.planning.run.quantization import plan_quantization
 from quantkit.recipes import loader
 from quantkit.recipes.loader import build_recipe, load_family, with_family
 from quantkit.runs.forecast import plan_prepared

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quantkit.calibration.tokens import load_tokenizer
-from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.stored import Source
 from quantkit.eval.session import evaluate_models, read_reference
 from quantkit.eval.subject import describe
 from quantkit.eval.text import TextChoice

@@ -19,7 +19,8 @@ from quantkit.model.open import open_model
 from quantkit.pipeline.start import start
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.headers import inventory_from_headers
-from quantkit.planning.run.files import Run, plan_linears, plan_run, quantized_by
+from quantkit.planning.run.files import Run, plan_run, quantized_by
+from quantkit.planning.run.quantization import plan_linears
 from quantkit.recipes.loader import build_recipe
 from quantkit.runs import forecast as module
 from quantkit.runs.forecast import available_bytes, plan_here, plan_prepared, require_memory

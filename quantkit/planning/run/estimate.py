@@ -2,14 +2,9 @@
 
 from dataclasses import replace
 
-from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.core.plan import Plan
-from quantkit.core.recipe import Recipe
 from quantkit.core.units import size, span
-from quantkit.planning.model.weights import PlannedModel
-from quantkit.planning.run.files import plan_linears, plan_run, quantized_by, run_of
-from quantkit.planning.run.timing import MachineSpeed, recall
-from quantkit.recipes.loader import with_family
+from quantkit.planning.run.timing import MachineSpeed
 
 KEPT = 1.02
 """What an allocator keeps for itself: real peaks lie from 3 % under to 4 % over what is counted."""
@@ -49,19 +44,3 @@ def on_machine(
         seconds = speed.seconds(time.work, plan.recipe.method, time.dtype)
         time = replace(time, seconds=seconds)
     return replace(plan, memory=memory, time=time)
-
-
-def plan_quantization(
-    model: PlannedModel, recipe: Recipe, max_shard_size: int = DEFAULT_SHARD_SIZE
-) -> Plan:
-    """The plan of `quantize` with `recipe` on this machine's CPU, from headers or config alone.
-
-    Raises:
-        InputError, RefusedError: as `quantize`, as far as headers show it.
-    """
-    run = run_of(model, recipe, max_shard_size)
-    transposed = any(kind.transposed for kind in model.kinds)
-    stated, _ = with_family(recipe, model.architecture.model_type)
-    plan = plan_linears(model.inventory, stated, transposed=transposed)
-    files, memory, time = plan_run(model.inventory, quantized_by(plan, model.inventory), run)
-    return on_machine(replace(plan, files=files, memory=memory, time=time), recall())

@@ -11,19 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
-from quantkit.core import registry
-from quantkit.core.errors import RefusedError
-from quantkit.core.facts import LinearFacts
+from quantkit.core.facts import STORED, LinearFacts
 from quantkit.core.figure import Figure
 from quantkit.core.format import Format
 from quantkit.core.method import GroupShape, Method
 from quantkit.core.plan import Plan
-from quantkit.core.recipe import Recipe
 from quantkit.core.resources import TOKENS_PER_BATCH, Files, Memory, Time, Work
 from quantkit.core.scheme import Scheme
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
-from quantkit.planning.model.parallel import facts_of
-from quantkit.planning.model.weights import MODEL_DTYPES, PlannedModel, recipe_plan
 from quantkit.stats.sizes import SAMPLE, statistics_bytes
 
 Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
@@ -86,47 +81,6 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[File
     return files, Memory(tuple(stages)), Time(work, "F32" if run.itemsize == 4 else "BF16")
 
 
-def run_of(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run:
-    """How `quantize` runs `recipe` on a CPU, from what planning knows of a model.
-
-    Raises:
-        RefusedError: `quantize` does not take the model.
-    """
-    if any(tensor.part == "experts" for tensor in model.inventory.tensors):
-        raise RefusedError(
-            f"`{model.name}` cannot be quantized yet",
-            why="transformers merges its experts while it loads them, and quantize needs each",
-            hint="a published quantized checkpoint of it, or a dense model",
-        )
-    shape, spec = model.architecture, recipe.calibration
-    return Run(
-        method=registry.load("methods", recipe.method, "METHOD"),
-        output=registry.load("formats", recipe.format, "FORMAT"),
-        hidden=shape.hidden,
-        dtype=_own_dtype(model),
-        windows=spec.samples,
-        length=min(spec.sequence_length, shape.context or spec.sequence_length),
-        max_shard_size=max_shard_size,
-    )
-
-
-def _own_dtype(model: PlannedModel) -> str:
-    """The dtype of the embedding, which no format quantizes: what `quantize` takes for the model's.
-
-    Raises:
-        RefusedError: there is no embedding, or it is of a dtype that is not computed in.
-    """
-    dtype = next((t.dtype for t in model.inventory.tensors if t.part == "embedding"), None)
-    if dtype not in MODEL_DTYPES:
-        what = "has no embedding that planning knows" if dtype is None else f"is stored in {dtype}"
-        raise RefusedError(
-            f"`{model.name}` {what}",
-            why="quantize computes in the dtype of the embedding",
-            hint="a model in bf16, fp16 or fp32",
-        )
-    return dtype
-
-
 def quantized_by(plan: Plan, inventory: Inventory) -> Quantized:
     """The tensors that a plan quantizes, by their names in the files."""
     named = {tensor.linear: tensor.name for tensor in inventory.tensors}
@@ -137,26 +91,9 @@ def quantized_by(plan: Plan, inventory: Inventory) -> Quantized:
     }
 
 
-def plan_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Plan:
-    """What becomes of the linears of the blocks, by the rules that `quantize` goes by.
-
-    `transposed`: weights are stored (inputs, outputs), as GPT-2's are.
-
-    Raises:
-        InputError: an override matches nothing.
-        RefusedError: format or a target engine of the recipe cannot hold it.
-    """
-    linears = [
-        facts_of(t, transposed=transposed)
-        for t in inventory.tensors
-        if t.linear and t.layer is not None and t.part in ("attention", "mlp", "experts")
-    ]
-    return recipe_plan(recipe, linears)[1]
-
-
 def artifact_shards(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[Shard, ...]:
     """The weight files that `pipeline.write` and the writer would make, headers included."""
-    dtype = MODEL_DTYPES[run.dtype]
+    dtype = next(name for name, stored in STORED.items() if stored == run.dtype)
     new = {
         name: run.output.layout(scheme, linear, dtype)
         for name, (linear, scheme) in quantized.items()

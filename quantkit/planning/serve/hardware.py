@@ -12,7 +12,7 @@ from typing import Any
 
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError, RefusedError, ResourceError
-from quantkit.core.serving import Gpu
+from quantkit.core.gpu import Gpu
 
 RATES = ("bf16", "fp8", "int8", "fp4")
 _STATED = re.compile(

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from quantkit.core.serving import Degrees, Gpu
+from quantkit.core.gpu import Gpu
+from quantkit.core.serving import Degrees
 from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.settings import Settings, settings_of
 

@@ -13,8 +13,9 @@ from typing import Any
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError
 from quantkit.core.figure import Figure
+from quantkit.core.gpu import Gpu
 from quantkit.core.registry import nearest
-from quantkit.core.serving import Degrees, Gpu
+from quantkit.core.serving import Degrees
 
 GIB = 2**30
 MIB = 2**20

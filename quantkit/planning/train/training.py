@@ -6,8 +6,9 @@ from typing import Any
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.figure import Figure
+from quantkit.core.gpu import Gpu
 from quantkit.core.plan import Plan
-from quantkit.core.serving import Degrees, Gpu, Load, Serving
+from quantkit.core.serving import Degrees, Load, Serving
 from quantkit.core.training import Training, TrainingPlan, Zero
 from quantkit.planning.builds import plain_build, summary_of
 from quantkit.planning.model.weights import PlannedModel

@@ -50,6 +50,7 @@ from quantkit.runs.fit.problem import (
     state_problem,
     with_costs,
 )
+from quantkit.runs.forecast import machine_speed, plan_here
 from quantkit.runs.produce import Draft, Order, QuantizeResult, drafted, finish
 
 FORMATS = (MIXED, "gptq")
@@ -166,7 +167,9 @@ def measure(
     calibration = calibrate(wanted.original, wanted.calibration)
     if calibration is None:
         raise RefusedError("bits are chosen by measurement", hint="--samples 128")
-    show_effort(problem, calibration, session.report)
+    windows = tuple(calibration.input_ids.shape)
+    build = plan_here(problem.prepared, windows, DEFAULT_SHARD_SIZE, session.report)
+    show_effort(problem, calibration, build, machine_speed, session.report)
     return with_costs(problem, calibration, session.report), calibration
 
 

@@ -1,28 +1,35 @@
 """How long a fit takes, shown before it begins: the pass that measures, and each of two builds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
+from quantkit.core.plan import Plan
 from quantkit.core.progress import Progress, Report
 from quantkit.core.resources import Work
 from quantkit.core.units import span
 from quantkit.pipeline.choices import Choice
 from quantkit.planning.run.estimate import summary
+from quantkit.planning.run.timing import MachineSpeed
 from quantkit.runs.fit.problem import Problem, probe_of
-from quantkit.runs.forecast import machine_speed, plan_here
 
 
-def show_effort(problem: Problem, calibration: Calibration, report: Report) -> None:
-    """Report the planned time and memory; seconds only where this machine was timed."""
+def show_effort(
+    problem: Problem,
+    calibration: Calibration,
+    build: Plan,
+    speed_of: Callable[[Work, Report], MachineSpeed | None],
+    report: Report,
+) -> None:
+    """Report the planned time and memory; seconds only where this machine was timed.
+
+    `build` is the plan of one build; `speed_of` times the machine where that is worth it.
+    """
     prepared = problem.prepared
-    windows = tuple(calibration.input_ids.shape)
-    build = plan_here(prepared, windows, DEFAULT_SHARD_SIZE, report)
     parts = [f"two builds of {summary(build)} each"]
     probe = probe_of(calibration)
     counts = (probe.statistics.numel(), probe.scored.numel())
     work = measuring_work(problem.choices, len(prepared.model.skeleton.blocks), *counts)
-    speed = machine_speed(work, report) if prepared.model.device.type == "cpu" else None
+    speed = speed_of(work, report) if prepared.model.device.type == "cpu" else None
     seconds = speed.seconds(work, prepared.method.name, "F32") if speed else None
     if seconds is not None:
         parts.insert(0, f"{span(seconds)} of measuring, then")

@@ -9,7 +9,7 @@ from pathlib import Path
 from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.files import read_json, sha256
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
-from quantkit.checkpoint.source import Source
+from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import QuantkitError
 from quantkit.core.manifest import FILE_NAME
 from quantkit.core.progress import Report, part_of, silent
@@ -22,7 +22,8 @@ from quantkit.eval.session import evaluate_models
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.pipeline.calibrate import calibrate, shareable
-from quantkit.pipeline.folder import ModelFolder, open_folder
+from quantkit.pipeline.folder import ModelFolder
+from quantkit.pipeline.opening import open_folder
 from quantkit.pipeline.start import device_of, start
 from quantkit.recipes.schema import document_of
 from quantkit.results.file import read_result

@@ -12,7 +12,7 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.serving import Degrees, Load
 from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build, weigh
-from quantkit.planning.run.estimate import plan_quantization
+from quantkit.planning.run.quantization import plan_quantization
 from quantkit.planning.serve.place import named_place
 from quantkit.recipes.loader import build_recipe
 from tests.planning.conftest import serving_of

@@ -13,13 +13,8 @@ from quantkit.core.resources import Files, Memory
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import PlannedModel, planned_model
-from quantkit.planning.run.estimate import plan_quantization
-from quantkit.planning.run.files import (
-    artifact_shards,
-    plan_linears,
-    quantized_by,
-    run_of,
-)
+from quantkit.planning.run.files import artifact_shards, quantized_by
+from quantkit.planning.run.quantization import plan_linears, plan_quantization, run_of
 from quantkit.recipes.loader import build_recipe
 from tests.planning.conftest import MODELS
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.serving import Degrees, Deployment, Gpu, Load
+from quantkit.core.gpu import Gpu
+from quantkit.core.serving import Degrees, Deployment, Load
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.kv import cache_bytes
 from quantkit.planning.model.parallel import stages_of

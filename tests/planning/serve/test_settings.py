@@ -2,7 +2,8 @@ import pytest
 
 from quantkit.core.errors import InputError
 from quantkit.core.figure import Figure
-from quantkit.core.serving import Degrees, Gpu
+from quantkit.core.gpu import Gpu
+from quantkit.core.serving import Degrees
 from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.settings import ENGINES, settings_of
 

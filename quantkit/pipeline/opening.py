@@ -1,0 +1,15 @@
+"""A model folder, opened: its weights now, its tokenizer when it is first used."""
+
+from functools import cache, partial
+
+from quantkit.calibration.tokens import load_tokenizer
+from quantkit.checkpoint.stored import Source
+from quantkit.core.session import Session
+from quantkit.model.open import open_model
+from quantkit.pipeline.folder import ModelFolder
+
+
+def open_folder(source: Source, session: Session = Session()) -> ModelFolder:
+    """The folder of `source`, opened; see `open_model` for what it raises."""
+    tokenizer = cache(partial(load_tokenizer, source.folder, session))
+    return ModelFolder(source, open_model(source.folder, session), tokenizer)
