@@ -8,6 +8,7 @@ importing this package costs nothing.
     look ahead   plan   doctor
     try          demo
     recipes      Recipe   Scheme   build_recipe   load_recipe   list_recipes
+    progress     Progress, which a `report` callback gets
     errors       QuantkitError, with `what`, `why`, `hint` and `exit_code`
 
 Long work takes `report=`, a function that is called with a `Progress` (stage, done, total);

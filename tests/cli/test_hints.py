@@ -136,8 +136,10 @@ def followed(arguments: list[str], hint: str, told: str) -> list[str]:
 
     A setting that is `told` to be wrong goes, if the remedy states another.
     """
-    wrong = re.search(r"(?:--set |setting `|(option) `)([\w.]+)", told)
-    name = f"options.{wrong[2]}" if wrong and wrong[1] else wrong and wrong[2]
+    wrong = re.search(
+        r"(?:--set |setting `|(option) `)([\w.]+)|`([\w.]+)` is [\w, ]*not a setting", told
+    )
+    name = f"options.{wrong[2]}" if wrong and wrong[1] else wrong and (wrong[2] or wrong[3])
     names = {name} if "--set" in hint or f"--{name} " in hint else set()
     stated: list[list[str]] = []
     for word in [*arguments, *shlex.split(hint.removeprefix("the same "))]:

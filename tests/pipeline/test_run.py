@@ -324,7 +324,7 @@ def test_a_scheme_that_contradicts_itself_is_refused(
     [
         ("gptq", "options.search=minimaks", "'minmax'"),
         ("gptq", "options.order=x", "'natural'"),
-        ("gptq", "options.damp=-0.1", "no negative"),
+        ("gptq", "options.damp=-0.1", "a number >= 0"),
         ("gptq", "options.signed=1", "boolean"),
         ("smoothquant", "options.alpha=7", "from 0 to 1"),
         ("smoothquant", "options.alpha=true", "number"),

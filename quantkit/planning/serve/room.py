@@ -61,7 +61,7 @@ def weight_room(model: PlannedModel, place: Place, load: Load) -> Room:
             f"the KV cache leaves no memory for weights on {place.gpu.name}",
             why=f"of {found.budget.bytes:,} bytes the cache takes {found.cache.bytes:,} and "
             f"{place.engine} {found.other:,}",
-            hint="a larger GPU, more of them, or a smaller --context or --batch",
+            hint="a larger GPU, more GPUs, or fewer or shorter sequences",
         )
     return room
 
@@ -96,7 +96,7 @@ class Budget:
         if self.gpu is None and ignored:
             raise InputError(
                 f"{applies(ignored)} to a served model, and --size is of files",
-                hint=f"the same without {', '.join(ignored)}; or --gpu 4090 in place of --size",
+                hint=f"the same without {', '.join(ignored)}, or --gpu 4090 in place of --size",
             )
         if self.size is not None:
             parse_size(self.size, "--size ")
