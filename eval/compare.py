@@ -66,6 +66,7 @@ def compare(
         raise InputError("there is no reference to be kept", hint="--reference MODEL")
     walks = 1 if reference is None or isinstance(reference, Path) else 2
     announce("evaluate", Effort(walks, 1 if reference is None else 2), model, text, report)
+    report = part_of("evaluate", report)
     if reference is None:
         return evaluate_models(model, text, artifact=subject, report=report)
     if isinstance(reference, Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -147,7 +148,9 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
     with claimed(folder):
         fresh, jobs = begin(inputs, jobs, session)
         ready = resumed(folder, fresh)
-        execute = partial(run_job, inputs, session)
+        # a console cannot go to another process
+        worker = session if runner == "local" else replace(session, report=silent)
+        execute = partial(run_job, inputs, worker)
         return run_sweep(folder, jobs, ready, execute, run, report)
 
 

@@ -1,7 +1,7 @@
 """Results that do not depend on the number of CPU threads."""
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -40,8 +40,14 @@ def side_by_side(products: Iterable[Callable[[], object]]) -> None:
             for product in products:
                 product()
             return
-        for done in [_pool(threads).submit(product) for product in products]:
-            done.result()
+        running = [_pool(threads).submit(product) for product in products]
+        try:
+            for done in running:
+                done.result()
+        finally:  # none may write into the caller's memory once this has returned
+            for left in running:
+                left.cancel()
+            wait(running)
 
 
 @cache  # a thread that ends leaves its BLAS buffers behind

@@ -11,6 +11,7 @@ from quantkit.checkpoint.reader import Checkpoint
 from quantkit.core.errors import InputError
 from quantkit.core.format import Format
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
@@ -26,9 +27,6 @@ from quantkit.model.walk import BlockInputs, embed, head_of, release
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-TOKENS_PER_BATCH = 2048
-"""Tokens that go through a block at once; fixed, so that results do not depend on a setting."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +177,12 @@ class OpenModel:
         count = len(self.skeleton.blocks)
         for index in range(count):
             block = self.load_block(index)
-            with torch.no_grad():
-                for i, hidden in enumerate(batches):
-                    batches[i] = calls[i][index].run(block, hidden)
-            drop(block)
+            try:
+                with torch.no_grad():
+                    for i, hidden in enumerate(batches):
+                        batches[i] = calls[i][index].run(block, hidden)
+            finally:  # others may share the skeleton
+                drop(block)
             report(Progress("forward", index + 1, count, self.skeleton.block_name(index)))
             yield batches
 

@@ -31,7 +31,11 @@ def evaluate(artifact: Path, reference: Path | None = None, **options: object) -
 
 
 def test_an_artifact_against_its_original(artifact: Path) -> None:
-    found = evaluate(artifact, FOLDER)
+    stages: list[str] = []
+    found = evaluate(artifact, FOLDER, report=lambda progress: stages.append(progress.stage))
+    assert {"evaluate: forward", "evaluate: scores"} <= set(stages) <= {
+        "evaluate", "evaluate: forward", "evaluate: scores",
+    }  # fmt: skip
     assert found.kl is not None
     assert found.kl.mean is not None
     assert 1e-3 < found.kl.mean < 1

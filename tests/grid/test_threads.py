@@ -1,3 +1,4 @@
+import time
 from functools import partial
 
 import pytest
@@ -44,9 +45,18 @@ def test_products_side_by_side_are_those_of_one_thread(inner: int) -> None:
     torch.testing.assert_close(found[0], left.T @ right, rtol=1e-4, atol=1e-3)
 
 
-def test_what_fails_beside_others_is_raised() -> None:
+def test_what_fails_is_raised_when_nothing_runs_any_more() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
+    done: list[int] = []
+
+    def slow() -> None:
+        time.sleep(0.2)
+        done.append(1)
+
     with pytest.raises(ZeroDivisionError):
-        side_by_side([lambda: 1, lambda: 1 // 0])
+        side_by_side([lambda: 1 // 0, slow])
+    found = list(done)
+    time.sleep(0.4)
+    assert done == found
     torch.set_num_threads(before)

@@ -9,6 +9,7 @@ import transformers
 
 from quantkit.model.open import open_model
 from quantkit.model.opened import load_dense
+from quantkit.model.walk import BlockInputs
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -30,6 +31,16 @@ def test_logits_equal_those_of_the_whole_model(
 def test_nothing_stays_in_memory_after_a_walk(tiny_checkpoint: Callable[..., Path]) -> None:
     model = open_model(tiny_checkpoint("llama"))
     model.hidden_states(torch.zeros((2, 32), dtype=torch.long))
+    assert all(p.is_meta for p in model.skeleton.model.parameters())
+
+
+def test_a_block_that_fails_lets_go_of_its_weights(
+    tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(tiny_checkpoint("llama"))
+    monkeypatch.setattr(BlockInputs, "run", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        model.hidden_states(torch.zeros((2, 32), dtype=torch.long))
     assert all(p.is_meta for p in model.skeleton.model.parameters())
 
 

@@ -50,7 +50,7 @@ from quantkit.runs.fit.problem import (
     state_problem,
     with_costs,
 )
-from quantkit.runs.forecast import machine_speed, plan_here
+from quantkit.runs.forecast import machine_speed, plan_here, require_memory
 from quantkit.runs.produce import Draft, Order, QuantizeResult, drafted, finish
 
 FORMATS = (MIXED, "gptq")
@@ -169,6 +169,7 @@ def measure(
         raise RefusedError("bits are chosen by measurement", hint="--samples 128")
     windows = tuple(calibration.input_ids.shape)
     build = plan_here(problem.prepared, windows, DEFAULT_SHARD_SIZE, session.report)
+    require_memory(build)
     show_effort(problem, calibration, build, machine_speed, session.report)
     return with_costs(problem, calibration, session.report), calibration
 
