@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path as File
 from typing import Any, TypedDict, Unpack
@@ -127,8 +128,13 @@ def dump_recipe(recipe: Recipe) -> str:
 
 def load_family(model_type: str) -> Family | None:
     """The recipe notes and overrides for models of this `model_type`; None for most."""
-    families = (family_of(_read(path)) for path in sorted(SHIPPED.glob("families/*.yaml")))
+    families = map(_family, sorted(SHIPPED.glob("families/*.yaml")))
     return next((family for family in families if model_type in family.model_types), None)
+
+
+@cache
+def _family(path: File) -> Family:
+    return family_of(_read(path))
 
 
 def with_family(recipe: Recipe, model_type: str) -> tuple[Recipe, tuple[str, ...]]:

@@ -29,6 +29,7 @@ def test_every_folder_has_its_example() -> None:
         "quantkit/methods/absmax.py",
         "quantkit/formats/plain.py",
         "quantkit/engines/mine.py",
+        "eval/metrics/surprise.py",
         "cli/commands/formats.py",
         "recipes/rtn-w8.yaml",
         "recipes/families/delicate.yaml",
@@ -75,6 +76,8 @@ def test_they_are_found_and_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = quantkit.quantize(str(FOLDER), out, recipe=recipe, device="cpu", evaluate=False)
     assert not any(".down_proj" in module["name"] for module in result.modules)
+    found = quantkit.evaluate(str(out), windows=2, sequence_length=32)
+    assert found.metrics["surprise.max"].unit == "nats"
     assert quantkit.generate(str(out), "Once", max_new_tokens=2)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "No engine that quantkit knows loads this folder" in card
