@@ -89,10 +89,11 @@ class Heat:
 def _heats(study: Study) -> list[Heat]:
     """KL by domain, by how sure the original is, and by how much context there is."""
     domains = list(dict.fromkeys(name for b in study.builds if b.kl for name in b.kl.by_domain))
+    shown = [visible(name) for name in domains]
     return [
         heat
         for heat in (
-            _heat("domain", domains, study, lambda kl: [kl.by_domain.get(d) for d in domains]),
+            _heat("domain", shown, study, lambda kl: [kl.by_domain.get(d) for d in domains]),
             _heat(
                 "the original's confidence",
                 [f"{100 * a:g}\u2013{100 * b:g}\u00a0%" for a, b in pairwise((*CONFIDENCES, 1))],
@@ -135,7 +136,7 @@ def _heat(
         return significant(value, 2), min(BINS - 1, int(BINS * (log(value) - low) / span))
 
     rows = [(b, [cell(v[i] if len(v) > i else None) for i in filled]) for b, v in found]
-    return Heat(f"Mean KL by {what}", [visible(names[i]) for i in filled], rows)
+    return Heat(f"Mean KL by {what}", [names[i] for i in filled], rows)
 
 
 def _tasks(study: Study) -> list[tuple[int, Build, list[str]]]:
