@@ -23,17 +23,18 @@ def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     own = {
         "bytes": manifest.get("bytes"),
         "bits_per_weight": manifest.get("bits_per_weight"),
+        "quantized_bits_per_weight": manifest.get("quantized_bits_per_weight"),
         "method": recipe.get("method"),
         "format": manifest.get("format"),
     }
     stated = {k: v for k, v in (measured.get("artifact") or {}).items() if v is not None}
-    told = {key: value for key, value in measured.items() if value}
-    if not (told.get("modules") or {}).get("columns"):
-        told["modules"] = error_map(manifest.get("modules") or ()).model_dump()
+    kept = {key: value for key, value in measured.items() if value}
+    if not (kept.get("modules") or {}).get("columns"):
+        kept["modules"] = error_map(manifest.get("modules") or ()).model_dump()
     return {
         "environment": manifest.get("environment") or {},
         "reference": {"name": str(source.get("id") or "the original")},
-        **told,
+        **kept,
         "artifact": {**own, **stated, "name": name},
     }
 

@@ -33,7 +33,7 @@ class Cell:
 class Column:
     """A figure of each build; `hidden` names the screens too narrow for it.
 
-    `field` is the name in CSV and JSON, with its unit; `falls` tells that more is better, so that
+    `field` is the name in CSV and JSON, with its unit; `falls` says that more is better, so that
     the first click on the header sorts downwards.
     """
 
@@ -64,6 +64,13 @@ def _sizes(study: Study, target: Target) -> list[Column]:
             return NOTHING
         return Cell(significant(count / factor), value=count)
 
+    def own_bits(build: Build) -> Cell:
+        subject = build.result.artifact if build.result else None
+        return _plain(subject.quantized_bits_per_weight if subject else None)
+
+    def whole_bits(build: Build) -> Cell:
+        return _plain(build.result.artifact.bits_per_weight if build.result else None)
+
     def memory(build: Build) -> Cell:
         return size(study.size_at(build, target)) if target.axis == "memory" else NOTHING
 
@@ -72,7 +79,8 @@ def _sizes(study: Study, target: Target) -> list[Column]:
         return NOTHING if room is None else Cell(grouped(room) if room else "none", value=room)
 
     return [
-        Column("bits_per_weight", "Bits", "per weight", _bits, "wide"),
+        Column("quantized_bits_per_weight", "Bits", "quantized linears", own_bits, "middle"),
+        Column("bits_per_weight", "Bits", "whole model", whole_bits, "wide"),
         Column("bytes", "On disk", unit, lambda b: size(b.disk_bytes), "wide"),
         Column("memory_bytes", "Memory", unit, memory),
         Column("longest_context_tokens", "Longest context", "tokens", context, "wide", falls=True),
@@ -138,7 +146,7 @@ def _speed(study: Study) -> list[Column]:
         ),
         Column(
             "seconds",
-            "Made in",
+            "Run time",
             "",
             lambda b: NOTHING if b.seconds is None else Cell(duration(b.seconds), value=b.seconds),
             "wide",
@@ -156,12 +164,8 @@ def _speeds(build: Build) -> list:  # type: ignore[type-arg]
     return build.measured.speed.engine if build.measured else []
 
 
-def _plain(value: float | None, digits: int = 3) -> Cell:
-    return NOTHING if value is None else Cell(significant(value, digits), value=value)
-
-
-def _bits(build: Build) -> Cell:
-    return _plain(build.result.artifact.bits_per_weight) if build.result else NOTHING
+def _plain(value: float | None) -> Cell:
+    return NOTHING if value is None else Cell(significant(value), value=value)
 
 
 def _kl(build: Build) -> Cell:

@@ -28,10 +28,12 @@ def frontiers(study: Study) -> list[Frontier]:
 
 
 def _said(fit: Fit) -> str:
-    said = f"{grouped(fit.bytes)} of {grouped(fit.budget_bytes)} bytes; the {fit.shipped} build"
-    if fit.served:
-        said += f" for {fit.served.gpu}, {fit.served.batch} x {grouped(fit.served.context)} tokens"
-    return f"{said} was shipped: {fit.why}."
+    size = f"{grouped(fit.bytes)} of {grouped(fit.budget_bytes)} bytes"
+    served = fit.served
+    load = (
+        f", for {served.gpu}, {served.batch} x {grouped(served.context)} tokens" if served else ""
+    )
+    return f"The {fit.shipped} build was written ({size}{load}): {fit.why}."
 
 
 def _rows(fit: Fit) -> list[tuple[str, list[str]]]:

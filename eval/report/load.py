@@ -34,7 +34,7 @@ def load_study(folders: Sequence[Path]) -> Study:
     once = {path.resolve(): path for path in map(Path, folders)}
     studies = [_read(path) for path in once.values()]
     if not studies:
-        raise InputError("no folder was named", hint="quantkit report DIR -o report.html")
+        raise InputError("no folder is given", hint="quantkit report DIR -o report.html")
     return _joined(studies)
 
 
@@ -91,7 +91,7 @@ def _read(folder: Path) -> Study:
         )
     raise InputError(
         f"`{folder}` holds no results",
-        why=f"neither {SWEEP_FILE} nor {EVAL_FILE} nor {MANIFEST} is in it",
+        why=f"it contains no {SWEEP_FILE}, {EVAL_FILE} or {MANIFEST}",
         hint="quantkit eval ARTIFACT --reference MODEL -o results/eval.json",
     )
 
@@ -171,12 +171,12 @@ def _implied_reference(builds: Iterable[Build]) -> Build | None:
 def _distinct(builds: Sequence[Build]) -> tuple[Build, ...]:
     """The builds with keys and labels that differ: a number after those that repeat."""
     seen: dict[str, int] = {ORIGINAL: 1}  # the key of the original itself
-    told = []
+    named = []
     for build in builds:
         count = seen[build.label] = seen.get(build.label, 0) + 1
         label = build.label if count == 1 else f"{build.label} ({count})"
-        told.append(replace(build, label=label, key=label))
-    return tuple(told)
+        named.append(replace(build, label=label, key=label))
+    return tuple(named)
 
 
 def _one_protocol(study: Study) -> None:

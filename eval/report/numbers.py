@@ -5,7 +5,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from math import floor, isfinite, log10
 from unicodedata import category
 
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+UNITS = ("B", "kB", "MB", "GB", "TB")
 SMALLEST_PLAIN = 1e-4
 MINUS = "\u2212"
 
@@ -43,10 +43,10 @@ def error(value: float) -> str:
 
 
 def unit_of(sizes: Iterable[float | None]) -> tuple[str, int]:
-    """The largest unit of which the largest size is at least one, and its bytes."""
+    """The largest decimal unit of which the largest size is at least one, and its bytes."""
     largest = max((size for size in sizes if size), default=1)
-    power = min(len(UNITS) - 1, max(0, floor(log10(largest) / log10(1024) + 1e-12)))
-    return UNITS[power], 1024**power
+    power = max((n for n in range(len(UNITS)) if 1000**n <= largest), default=0)
+    return UNITS[power], 1000**power
 
 
 def grouped(value: int) -> str:

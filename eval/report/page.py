@@ -14,10 +14,11 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from quantkit.core.units import UNIT_NOTE
 from quantkit.core.version import __version__
 from quantkit.eval.report.columns import columns
 from quantkit.eval.report.page_data import SHAPES, mark_of, page_data
-from quantkit.eval.report.recommendation import choose, one_line
+from quantkit.eval.report.recommendation import choose, level_of, one_line
 from quantkit.eval.report.sections import sections
 from quantkit.eval.report.study import Study, Target
 from quantkit.eval.report.targets import (
@@ -36,6 +37,7 @@ POLICY = (
 def render(study: Study) -> str:
     """The page."""
     target = default_target(study)
+    data = page_data(study, target)
     libraries = [_text("vendor/d3.min.js"), _text("vendor/plot.umd.min.js")]
     scripts = [*libraries, _own_script()]
     return _template().render(
@@ -46,8 +48,11 @@ def render(study: Study) -> str:
         marks=mark_of(study),
         shapes=SHAPES,
         verdict_of=lambda build: one_line(build, study),
+        level_of=level_of,
+        unit=data["unit"],
+        units=UNIT_NOTE,
         **sections(study),
-        data=_inert_json(page_data(study, target)),
+        data=_inert_json(data),
         style=_text("page.css"),
         scripts=scripts,
         policy=policy(scripts),

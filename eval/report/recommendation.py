@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from quantkit.eval.report.numbers import error, fixed, percent, significant, unit_of
+from quantkit.eval.report.numbers import error, fixed, percent, significant, unit_of, visible
 from quantkit.eval.report.study import Build, Study, Target
 from quantkit.results.answers import losses
+from quantkit.results.level import KlLevel
 from quantkit.results.schema import FLOOR_FACTOR, EvalResult, GateOutcome
 
 SMALLER = 0.97
@@ -18,10 +19,10 @@ ROOM = 256
 """Tokens of context from which a build is worth naming although it does not fit."""
 NEEDS = {"memory": "needs", "disk": "takes"}
 SENTENCES = {
-    "nothing": ("Nothing to compare.", "No build has a KL measured."),
+    "nothing": ("Nothing to compare.", "No build has a measured KL."),
     "original": (
         "Keep the original.",
-        "It {needs} {size} and fits, so quantization would only buy speed.",
+        "It {needs} {size} and fits, so quantization would only gain speed.",
     ),
     "misses": ("No build meets the limits.", "The closest, {label}, has KL {kl}."),
     "none_fits": (
@@ -167,19 +168,34 @@ def one_line(build: Build, study: Study) -> str:
         return f"{build.status}: {build.why}" if build.why else build.status
     if build.result.status == "invalid":
         return f"Invalid: {'; '.join(build.result.notes) or 'its figures are not finite'}"
-    told = _gates(build.result.gates)
+    said = _gates(build.result.gates)
     kl = build.kl
     if kl is None or kl.mean is None:
-        return f"{told} No KL was measured."
+        return f"{said} No KL was measured."
     spread = f" {error(build.kl_half_width)}" if build.kl_half_width is not None else ""
-    told += f" KL {significant(kl.mean)}{spread}"
+    said += f" KL {significant(kl.mean)}{spread}"
     if study.noise and kl.mean < FLOOR_FACTOR * study.noise:
-        told += ", not distinguishable from the original"
+        said += ", not distinguishable from the original"
     size, whole = build.disk_bytes, study.reference and study.reference.disk_bytes
     if size and whole:
         change = 100 * (1 - size / whole)
-        told += f", {fixed(abs(change), 0)}\u00a0% {'smaller' if change >= 0 else 'larger'}"
-    return f"{told}."
+        said += f", {fixed(abs(change), 0)}\u00a0% {'smaller' if change >= 0 else 'larger'}"
+    return f"{said}."
+
+
+def level_of(build: Build) -> KlLevel | None:
+    """How large its KL is, as its result states it; None where `one_line` says as much."""
+    found = build.measured.kl_level if build.measured else None
+    return None if found is None or found.level == "noise" else found
+
+
+def level_line(build: Build) -> str:
+    """The level of its KL in one line, with what to try."""
+    found = level_of(build)
+    if found is None:
+        return ""
+    steps = f" To try: {'; '.join(map(visible, found.next))}" if found.next else ""
+    return f"{visible(found.meaning)}.{steps}"
 
 
 def _gates(gates: list[GateOutcome]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 from typing import Any
 
@@ -26,6 +27,8 @@ from quantkit.results.schema import (
     Memory,
 )
 
+DETECTABLE = {"kl_relative": "KL", "log_ratio": "perplexity"}
+"""Relative differences that an evaluation can show, by their names in a result."""
 WORST = 3
 BINS = 7
 
@@ -86,25 +89,32 @@ class Heat:
 def _heats(study: Study) -> list[Heat]:
     """KL by domain, by how sure the original is, and by how much context there is."""
     domains = list(dict.fromkeys(name for b in study.builds if b.kl for name in b.kl.by_domain))
+    shown = [visible(name) for name in domains]
     return [
         heat
         for heat in (
-            _heat("domain", domains, study, lambda kl: [kl.by_domain.get(d) for d in domains]),
+            _heat("domain", shown, study, lambda kl: [kl.by_domain.get(d) for d in domains]),
             _heat(
                 "the original's confidence",
-                [f"{100 * low:g}\u00a0% up" for low in CONFIDENCES],
+                [f"{100 * a:g}\u2013{100 * b:g}\u00a0%" for a, b in pairwise((*CONFIDENCES, 1))],
                 study,
                 lambda kl: kl.by_confidence,
             ),
             _heat(
                 "tokens of context",
-                [f"over {low}" for low in CONTEXTS],
+                _contexts(),
                 study,
                 lambda kl: kl.by_context,
             ),
         )
         if heat is not None
     ]
+
+
+def _contexts() -> list[str]:
+    """Names of the ranges of `kl.by_context`: `1`, `2-8`, ..., with a longer dash."""
+    ranges = [str(b) if b == a + 1 else f"{a + 1}\u2013{b}" for a, b in pairwise(CONTEXTS)]
+    return [*ranges, f"over {CONTEXTS[-1]}"]
 
 
 def _heat(
@@ -126,7 +136,7 @@ def _heat(
         return significant(value, 2), min(BINS - 1, int(BINS * (log(value) - low) / span))
 
     rows = [(b, [cell(v[i] if len(v) > i else None) for i in filled]) for b, v in found]
-    return Heat(f"Mean KL by {what}", [visible(names[i]) for i in filled], rows)
+    return Heat(f"Mean KL by {what}", [names[i] for i in filled], rows)
 
 
 def _tasks(study: Study) -> list[tuple[int, Build, list[str]]]:
@@ -202,7 +212,7 @@ def _engine(study: Study) -> list[tuple[int, Build, list[str]]]:
 
 def _slower(study: Study) -> list[str]:
     """Sentences that name where builds are slower than the original, one for each phase."""
-    told = []
+    said = []
     for phase, verb in (("decode", "decode"), ("prefill", "read a prompt")):
         worst = []
         for build in study.builds:
@@ -212,9 +222,10 @@ def _slower(study: Study) -> list[str]:
                 worst.append((min(ratios), build.label))
         if worst:
             ratio, label = min(worst)
-            some = f"{len(worst)} of {sum(1 for b in study.builds if b.measured)} builds {verb}"
-            told.append(f"{some} slower than the original somewhere, {label} at {_times(ratio)}.")
-    return told
+            count = f"{len(worst)} of {sum(1 for b in study.builds if b.measured)} builds {verb}"
+            slowest = f"the slowest is {label} at {_times(ratio)}"
+            said.append(f"{count} slower than the original in some setting; {slowest}.")
+    return said
 
 
 def _worst(study: Study) -> list[tuple[int, Build, str]]:
@@ -266,7 +277,7 @@ def _protocol(study: Study) -> list[tuple[str, str]]:
     shared = "" if overlap is None else f"; {percent(overlap, 2)} of tokens share a 13-gram"
     reference = first.reference if first else None
     detectable = ", ".join(
-        f"{name.replace('_', ' ')} {significant(value, 2)}"
+        f"{DETECTABLE.get(name, visible(name))} {percent(value, 2)}"
         for name, value in (first.detectable if first else {}).items()
     )
     noise = study.noise
@@ -278,11 +289,11 @@ def _protocol(study: Study) -> list[tuple[str, str]]:
             f"{documents}{grouped(p.windows)} windows of {grouped(p.sequence_length)} tokens",
         ),
         ("Tokens scored", grouped(first.tokens) if first else ""),
-        ("Beginning of text", visible(p.bos)),
+        ("BOS token", visible(p.bos)),
         ("Arithmetic", _arithmetic(p.dtype, p.batch)),
         ("Original", _subject(reference) if reference else ""),
         ("Noise floor", f"KL {significant(noise)}: the original against itself" if noise else ""),
-        ("Smallest difference it can show", detectable),
+        ("Smallest detectable difference", detectable),
         ("Token ids, SHA-256", p.tokens_sha256),
         (
             "Environment",
@@ -294,8 +305,8 @@ def _protocol(study: Study) -> list[tuple[str, str]]:
 
 
 def _arithmetic(dtype: str, batch: int | None) -> str:
-    told = visible(dtype) if dtype else ""
-    return f"{told}, batches of {batch}" if batch and told else told
+    name = visible(dtype) if dtype else ""
+    return f"{name}, batches of {batch}" if batch and name else name
 
 
 def _subject(subject: Any) -> str:

@@ -6,10 +6,11 @@ import json
 import re
 from typing import Any
 
+from quantkit.core.units import UNIT_NOTE
 from quantkit.eval.report.columns import Column, columns
 from quantkit.eval.report.frontier import frontier
 from quantkit.eval.report.numbers import visible
-from quantkit.eval.report.recommendation import choose, one_line
+from quantkit.eval.report.recommendation import choose, level_line, one_line
 from quantkit.eval.report.study import Build, Study
 from quantkit.eval.report.targets import default_target
 
@@ -21,18 +22,18 @@ def markdown(study: Study) -> str:
     target = default_target(study)
     choice = choose(study, target)
     shown = columns(study, target)
-    told = (choice.verdict, *choice.others)
+    stated = (choice.verdict, *choice.others)
     lines = [f"# {_escaped(study.title)}", ""]
-    lines += [f"- **{_escaped(each.name)}** {_escaped(each.text)}" for each in told]
+    lines += [f"- **{_escaped(each.name)}** {_escaped(each.text)}" for each in stated]
     heads = [f"{c.title} ({c.unit})" if c.unit else c.title for c in shown]
     lines += ["", _row(["Build", *heads]), _row(["---", *["---:"] * len(shown)])]
     for build in study.everything:
         cells = [c.cell(build) for c in shown]
         lines.append(_row([_escaped(build.label), *(f"{c.text} {c.error}".strip() for c in cells)]))
-    lines += ["", "| Build | Verdict |", "|---|---|"]
-    lines += [
-        _row([_escaped(build.label), _escaped(one_line(build, study))]) for build in study.builds
-    ]
+    lines += ["", f"{UNIT_NOTE}.", "", _row(["Build", "Verdict"]), _row(["---"] * 2)]
+    for build in study.builds:
+        said = f"{one_line(build, study)} {level_line(build)}".strip()
+        lines.append(_row([_escaped(build.label), _escaped(said)]))
     if study.protocol:
         lines += ["", f"Protocol: {_escaped(protocol_line(study))}."]
     commands = [visible(build.command) for build in study.everything if build.command]
@@ -108,6 +109,7 @@ def _figures(study: Study) -> list[dict[str, Any]]:
 def _row_of(study: Study, build: Build, shown: list[Column], on_front: bool) -> dict[str, Any]:  # noqa: FBT001 - passed on
     kl = build.kl
     interval = kl.ci95 if kl else None
+    level = build.measured.kl_level if build.measured else None
     return {
         "build": build.label,
         "family": build.family,
@@ -116,6 +118,8 @@ def _row_of(study: Study, build: Build, shown: list[Column], on_front: bool) -> 
         "kl_standard_error_nats": kl.standard_error if kl else None,
         "kl_ci95_low_nats": interval[0] if interval else None,
         "kl_ci95_high_nats": interval[1] if interval else None,
+        "kl_level": level.level if level else None,
+        "kl_level_next": "; ".join(level.next) if level else None,
         "frontier": on_front,
         "verdict": one_line(build, study) if build is not study.reference else "",
         "command": build.command,

@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quantkit.core.units import GB
 from quantkit.eval.report.numbers import significant, unit_of
 from quantkit.eval.report.study import CONTEXT_TOKENS, Axis, Study, Target
 
-GIB = 1024**3
-CARDS = tuple(GIB * n for n in (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 192))
+GIB = 2**30
+CARDS = {GIB * n: n for n in (4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 192)}
+"""Bytes of usual GPUs and the GB that their names state: a "24 GB" card holds 24 GiB, 25.8 GB."""
+STEPS = (1, 1.5, 2, 3, 4, 6, 8)
+"""Sizes below those of cards, in each power of ten."""
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
 MAX_KLS = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
@@ -73,14 +77,15 @@ def offer(study: Study, target: Target) -> Offer:
 
 
 def limits(smallest: float, largest: float) -> list[int]:
-    """Usual sizes around a range of bytes: cards from 4 GiB on, 2^k and 1.5 * 2^k below."""
-    low = sorted(part * 2**k // 2 for k in range(11, 33) for part in (2, 3))
-    ladder = [size for size in low if size < 4 * GIB] + list(CARDS)
+    """Usual sizes around a range of bytes: those of cards, and round decimal ones below."""
+    low = [int(step * 10**power) for power in range(3, 10) for step in STEPS]
+    ladder = [size for size in low if size < 4 * GB] + list(CARDS)
     return [size for size in ladder if smallest / 2 <= size <= 4 * largest]
 
 
 def size_label(size: int) -> str:
-    """`12 GiB`."""
+    """`600 MB`, and for a card its name too: `25.8 GB (24 GB card)`."""
     name, factor = unit_of([size])
     text = significant(size / factor)
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {name}"
+    short = f"{text.rstrip('0').rstrip('.') if '.' in text else text} {name}"
+    return f"{short} ({CARDS[size]} GB card)" if size in CARDS else short

@@ -15,6 +15,8 @@ from quantkit.recipes.document import dump, parse
 
 CARD_BYTES = 64 * 2**10
 """Of the original's card; front matter stands at its beginning."""
+PLAIN = ("number", "fraction")
+"""Units of metrics that go without saying."""
 KEPT_FIELDS = ("license", "license_name", "license_link", "language", "pipeline_tag")
 
 TEMPLATE = """\
@@ -71,22 +73,22 @@ No engine that quantkit knows loads this folder; `quantkit generate FOLDER "..."
 - Made with: {% for package, version in manifest.environment.items() -%}
 {{ package }} {{ version }}{{ ", " if not loop.last }}{% endfor %}
 
-`quantkit.json` holds the rest: the recipe in full, every module's scheme and loss, what became \
-of each tensor.
+`quantkit.json` holds the rest: the recipe in full, the scheme and loss of every module, and what \
+was done with each tensor.
 
 ## Limits
 
 - {{ manifest.modules | length }} linears are quantized; everything else keeps the \
 precision of the original.
 {%- if smoke %}
-- The quality figures are of a small text that ships with quantkit: they tell a sound artifact \
-from a broken one, not how it serves your use. Measure that with \
+- The quality figures are of a small text that comes with quantkit: they show whether the \
+artifact is sound, not how well it suits your use. Measure that with \
 `quantkit eval FOLDER --reference ORIGINAL --text YOURS`.
 {%- endif %}
 {%- for remark in manifest.remarks %}
-- {{ remark }}
+- {{ remark[:1] | upper }}{{ remark[1:].rstrip(".") }}.
 {%- endfor %}
-- The original's own limits, licence and terms of use hold for this copy too.
+- The original's own limits, licence and terms of use hold for this copy, too.
 """
 
 
@@ -188,7 +190,16 @@ def _quality(evaluation: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     mean = ("KL(original, quantized), mean, nats per token", _value(kl, "floor_mean"))
     rows.insert(1, (*mean, _value(kl, "mean", "standard_error")))
     share = _value(evaluation, "top1_agreement", "top1_standard_error")
-    return [*rows, ("same likeliest token", "", share)]
+    rows.append(("same most likely token, share", "", share))
+    further = (evaluation.get("metrics") or {}).values()
+    return [*rows, *(_metric(figure) for figure in further if figure["value"] is not None)]
+
+
+def _metric(figure: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The row of a registered metric that has no field of its own in a result."""
+    unit = "" if figure["unit"] in PLAIN else f", {figure['unit']}"
+    label = figure["label"].replace("|", "\\|")
+    return f"{label}{unit}", "", _value(figure, "value", "standard_error")
 
 
 def _value(figures: Mapping[str, Any], key: str, error: str = "") -> str:

@@ -96,9 +96,29 @@ def test_figures_come_with_their_errors() -> None:
     card = model_card(manifest())
     assert "| perplexity | 27.68 ± 1.2 | 29.13 ± 1.3 |" in card
     assert "mean, nats per token | 1e-09 | 0.0241 ± 0.0013 |" in card
-    assert "| same likeliest token |  | 0.93 ± 0.002 |" in card
+    assert "| same most likely token, share |  | 0.93 ± 0.002 |" in card
     assert "5,700,000,000 bytes, 4.25 bits a weight in the quantized linears, 4.41 over the" in card
-    assert "small text that ships" in card
+    assert "small text that comes" in card
+
+
+def test_further_metrics_have_a_row_each() -> None:
+    metrics = {
+        "new.mean": {"label": "P(a|b) lost", "unit": "nats", "value": 0.5, "standard_error": 0.01},
+        "share": {"label": "Share", "unit": "fraction", "value": 0.25, "standard_error": None},
+        "absent": {"label": "Not measured", "unit": "number", "value": None},
+    }
+    card = model_card(manifest(evaluation=EVALUATION | {"metrics": metrics}))
+    assert "| P(a\\|b) lost, nats |  | 0.5 ± 0.01 |\n" in card
+    assert "| Share |  | 0.25 |\n" in card
+    assert "Not measured" not in card
+    table = card.partition("|---")[2].partition("\n\n")[0]
+    assert table.count("\n") == 8
+
+
+def test_the_level_of_the_kl_stands_below_the_figures() -> None:
+    level = {"level": "large", "meaning": "KL 0.2 is large", "next": ["--method gptq", "b"]}
+    card = model_card(manifest(evaluation=EVALUATION | {"kl_level": level}))
+    assert "\nKL 0.2 is large.\n- To try: `--method gptq`\n- To try: `b`\n\n## Loading" in card
 
 
 def test_no_figures_where_none_were_measured_or_they_are_invalid() -> None:
@@ -108,6 +128,7 @@ def test_no_figures_where_none_were_measured_or_they_are_invalid() -> None:
 
 def test_engines_are_those_that_load_it() -> None:
     card = model_card(manifest(engines={"transformers": None, "vllm": "3 bits have no kernel"}))
+    assert "\n- Group size 64: the largest that divides every quantized width.\n" in card
     assert "pip install transformers compressed-tensors accelerate" in card
     assert "vllm serve" not in card
     assert "vllm does not load it: 3 bits have no kernel." in card

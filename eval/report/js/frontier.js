@@ -40,7 +40,7 @@ function frontierChart() {
   const at = points.map((build) => ({ build, x: X(inUnit(sizeOf(build))), y: Y(kl(build)) }));
   const inner = { left: margin.marginLeft, right: width - margin.marginRight, top: margin.marginTop, bottom: height - margin.marginBottom };
   const note = (text, px, py, anchor, fill) => d3.select(svg).append("text").attr("x", px).attr("y", py)
-    .attr("text-anchor", anchor).style("fill", fill).text(text);
+    .attr("class", "halo").attr("text-anchor", anchor).style("fill", fill).text(text);
   note("KL from the original, nats per token (log)", 0, 12, "start", "var(--muted)");
   note(`${S.axis === "memory" ? "memory at this load" : "size on disk"}, ${D.unit} (log)`, inner.right, height - 6, "end", "var(--muted)");
   const fixedBoxes = [];
@@ -59,13 +59,14 @@ function frontierChart() {
   groups.slice(0, -1).forEach((group) => group.setAttribute("aria-label", "ring"));
   mount("c-frontier", svg, "KL from the original against size, one mark a build", "dot", (i) => tooltip(points[i]));
   legend(points);
-  const others = front.length < points.length ? " Each of the others has a rival at most 1 % larger that is better beyond chance." : "";
-  const whole = known.length ? ` The original ${D.needs[S.axis]} ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${limitText()} hold.`}` : "";
-  $("#frontier-lede").replaceChildren(el("strong", {}, `${front.length} of ${points.length} builds are on the frontier.`), others + whole);
+  const others = front.length < points.length ? " Each other build has a rival at most 1 % larger that is better beyond chance." : "";
+  const whole = known.length ? ` The original ${D.needs[S.axis]} ${bytes(sizeOf(reference))}${S.axis === "memory" ? " at this load" : ""}${fits(reference) ? "." : `, more than ${holds()}.`}` : "";
+  $("#frontier-lede").replaceChildren(el("strong", {}, `${front.length} of ${points.length} builds ${front.length === 1 ? "is" : "are"} on the frontier.`), others + whole);
 }
 // Noise far below every build would leave the chart empty above it.
 const nearNoise = (least) => D.noise && D.noise > least / 20 ? D.noise : Infinity;
 const range = (build) => build.kl.domains.length > 1 ? d3.extent(build.kl.domains, (d) => d[1]) : [];
+const holds = () => S.axis === "memory" ? `the ${bytes(usable())} usable of ${limitText()}` : limitText();
 const limitText = () => $("#ask-limit").selectedOptions[0].textContent;
 function staircase(front) {
   let best = Infinity;

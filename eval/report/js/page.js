@@ -103,7 +103,7 @@ function wireTable() {
       event.preventDefault();
     });
   });
-  const verdicts = new Map($$("#t-recipes tbody tr").map((row) => [row.dataset.b, row.textContent]));
+  const verdicts = new Map($$("#t-recipes tbody tr").map((row) => [row.dataset.b, row.cells[1].firstChild.textContent]));
   $("#filter").addEventListener("input", (event) => {
     const wanted = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
     rows.forEach((row) => {

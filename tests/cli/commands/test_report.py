@@ -30,7 +30,7 @@ def test_the_verdict_is_told_and_the_page_is_where_it_says(quantkit: Call, measu
     code, out, _ = quantkit("report", str(measured), "-o", str(output))
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].startswith("gptq 4 bits takes 2.86 MiB and keeps the top token on 95.0 %")
+    assert lines[0].startswith("gptq 4 bits takes 3.00 MB and keeps the top token on 95.0 %")
     assert "gptq 4 bits: No gates set. KL 0.0200 \u00b1.0020, 73 % smaller." in lines
     assert lines[-1].startswith(str(output))
     assert output.read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import (
     Divergence,
     Documents,
@@ -67,11 +68,16 @@ def eval_result(
         for domain in DOMAINS
     }
     size = int(PARAMETERS * bits / 8)
-    return EvalResult(
+    found = EvalResult(
         schema="quantkit.eval/1",
         created_utc="2026-11-21T12:00:00Z",
         artifact=Subject(
-            name=name, bytes=size, bits_per_weight=bits, method=name.partition(" ")[0]
+            name=name,
+            bytes=size,
+            bits_per_weight=bits,
+            quantized_bits_per_weight=0.95 * bits,
+            method=name.partition(" ")[0].lower(),
+            scheme=name.partition(" ")[2],
         ),
         reference=Subject(name="Generated-8B", bytes=2 * PARAMETERS, sha256="ab" * 32),
         protocol=_protocol(documents),
@@ -109,6 +115,7 @@ def eval_result(
         environment={"torch": "2.13.0", "cpu": "a generated processor", "threads": 2},
         notes=["generated test data"],
     )
+    return found.model_copy(update={"kl_level": kl_level(found)})
 
 
 def original(parts: Sequence[str] = PARTS, documents: int = 60) -> EvalResult:

@@ -21,6 +21,7 @@ def test_the_manifest_fills_what_the_evaluation_leaves_open() -> None:
         "recipe": {"method": "gptq"},
         "bytes": 7,
         "bits_per_weight": 4.4,
+        "quantized_bits_per_weight": 4.25,
         "format": "gptq",
     }
     found = result_of(manifest, "given")
@@ -29,6 +30,7 @@ def test_the_manifest_fills_what_the_evaluation_leaves_open() -> None:
         "name": "given",
         "bytes": 5,
         "bits_per_weight": 4.4,
+        "quantized_bits_per_weight": 4.25,
         "method": "gptq",
         "format": "gptq",
     }

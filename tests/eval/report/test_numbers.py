@@ -15,8 +15,6 @@ from quantkit.eval.report.numbers import (
     visible,
 )
 
-GIB = 1024**3
-
 
 @given(st.floats(1e-9, 1e9), st.sampled_from([1, -1]), st.integers(1, 5))
 def test_a_number_is_within_half_a_step_of_its_text(size: float, sign: int, digits: int) -> None:
@@ -53,5 +51,11 @@ def test_numbers_as_people_read_them() -> None:
         "3:20",
         "2:05:10",
     ]
-    assert unit_of([None, 3 * GIB, 5]) == ("GiB", GIB)
-    assert unit_of([]) == ("B", 1)
+
+
+@given(st.lists(st.none() | st.integers(0, 10**16)))
+def test_the_largest_size_is_at_least_one_of_its_decimal_unit(sizes: list[int | None]) -> None:
+    name, factor = unit_of(sizes)
+    largest = max((size for size in sizes if size), default=1)
+    assert factor == {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}[name]
+    assert factor <= largest < 1000 * factor or name == "TB"

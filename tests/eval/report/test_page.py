@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from quantkit.core.errors import InputError
+from quantkit.core.units import UNIT_NOTE
 from quantkit.eval.report.load import load_study
 from quantkit.eval.report.page import render
-from quantkit.eval.report.recommendation import choose, one_line
+from quantkit.eval.report.recommendation import choose, level_line, level_of, one_line
 from quantkit.eval.report.targets import default_target
 from quantkit.eval.report.write import write_report
 
@@ -167,6 +168,34 @@ def test_every_link_and_label_has_its_target(full: Path) -> None:
         href = attrs.get("href") or ""
         if href.startswith("#"):
             assert href[1:] in ids
+
+
+def test_units_are_named_once_and_levels_once_a_build(full: Path) -> None:
+    study = load_study([full])
+    words = parsed(render(study)).words
+    assert words.count(UNIT_NOTE) == 1
+    assert not re.search(r"\d [KMGT]iB", words)
+    large = [b for b in study.builds if (level := level_of(b)) and level.level == "large"]
+    assert large
+    for build in large:
+        assert build.measured is not None
+        assert build.measured.kl_level is not None
+        meaning, steps = build.measured.kl_level.meaning, build.measured.kl_level.next
+        assert words.count(f"{meaning}. To try: {steps[0]}") == 1
+        assert all(step in words for step in steps)
+
+
+def test_results_from_before_levels_and_own_bits_make_a_page(
+    tmp_path: Path, generated: Any
+) -> None:
+    data = json.loads(generated.eval_result(1).model_dump_json(by_alias=True))
+    del data["kl_level"], data["artifact"]["quantized_bits_per_weight"]
+    (tmp_path / "eval.json").write_text(json.dumps(data))
+    study = load_study([tmp_path])
+    words = parsed(render(study)).words
+    assert "whole model" in words
+    assert "quantized linears" not in words
+    assert level_line(study.builds[0]) == ""
 
 
 def test_a_result_without_an_original_makes_a_page_too(tmp_path: Path, generated: Any) -> None:

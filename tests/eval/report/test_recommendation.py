@@ -28,7 +28,7 @@ def test_the_best_that_fits_is_taken_and_its_neighbours_are_named(study: Study) 
     assert choice.pick is not None
     assert choice.pick.label == "FP8 W8A8"
     assert choice.verdict.text == (
-        "fits in 11.1\u00a0GiB and keeps the top token on 98.2\u00a0% of positions; "
+        "fits in 11.9\u00a0GB and keeps the top token on 98.2\u00a0% of positions; "
         "no task loss can be shown."
     )
     assert [other.name for other in choice.others] == ["Smaller: GPTQ W4 g128"]
@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_told_with_the_context_that_would(study: Study) -> 
     choice = choose(study, at(8, context=65536))
     assert choice.pick is None
     assert choice.verdict.name == "No build fits."
-    assert "GPTQ W4 g128, needs 23.2" in choice.verdict.text
+    assert "GPTQ W4 g128, needs 24.9" in choice.verdict.text
     room = int(choice.verdict.text.split("at most ")[1].split()[0])
     smallest = next(b for b in study.builds if b.label == "GPTQ W4 g128")
     assert study.fits(smallest, at(8, context=room))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quantkit.core.units import UNIT_NOTE
 from quantkit.eval.report.load import load_study
 from quantkit.eval.report.study import Study
 from quantkit.eval.report.table import as_csv, json_text, markdown
@@ -39,6 +40,21 @@ def test_csv_holds_figures_in_full_and_no_formula(study: Study) -> None:
     assert float(rows[1]["kl_mean_nats"]) == kl.mean
     assert rows[-1]["kl_mean_nats"] == ""
     assert {row["frontier"] for row in rows} == {"True", "False"}
+
+
+def test_both_bits_the_level_and_the_units_are_stated(tmp_path: Path, generated: Any) -> None:
+    study = load_study([generated.write_sweep(tmp_path, count=9)])
+    rows = {row["build"]: row for row in csv.DictReader(io.StringIO(as_csv(study)))}
+    text = markdown(study)
+    assert text.count(UNIT_NOTE) == 1
+    assert text.index("Bits (quantized linears)") < text.index("Bits (whole model)")
+    row = rows["RTN W3 g128"]
+    assert float(row["quantized_bits_per_weight"]) < float(row["bits_per_weight"])
+    assert row["kl_level"] == "large"
+    assert row["kl_level_next"].startswith("'--method gptq; --group-size 64; quantkit fit")
+    assert text.count("is large: 4 bits usually stay under 0.1. To try: --method gptq;") == 1
+    assert rows["GPTQ W4 g128"]["kl_level"] == "usual"
+    assert rows["GPTQ W4 g128"]["kl_level_next"] == rows["FP4 MoE"]["kl_level"] == ""
 
 
 def test_json_is_strict_and_holds_every_result(study: Study) -> None:
