@@ -49,7 +49,10 @@ def test_sound_header_is_read() -> None:
         (header()[:-1] + b', "a": ' + json.dumps(A).encode() + b"}", "has the key 'a' twice"),
         (header(c=5), "must have exactly dtype, shape and data_offsets"),
         (header(a=A | {"extra": 1}), "must have exactly dtype, shape and data_offsets"),
-        (header(a={"dtype": "F32", "shape": [2]}), "must have exactly dtype, shape and data_offsets"),
+        (
+            header(a={"dtype": "F32", "shape": [2]}),
+            "must have exactly dtype, shape and data_offsets",
+        ),
         (header(__metadata__={"a": 1}), "not a map of strings"),
         (header(__metadata__=[]), "not a map of strings"),
         (header(a=A | {"shape": [-2]}), "has the invalid shape"),
@@ -69,7 +72,7 @@ def test_sound_header_is_read() -> None:
         (header(a=A | {"data_offsets": [2**40, 2**40 + 8]}), "leaves a gap"),
         (header(c=A), "overlaps"),
         (header(c=B | {"data_offsets": [11, 14]}), "3 bytes of data are missing"),
-        (json.dumps({"a": A}).encode(), "3 bytes of data are too many"),
+        (json.dumps({"a": A}).encode(), "3 bytes of data are unexpected"),
     ],
 )
 def test_unsound_header_is_refused(raw: bytes, words: str) -> None:

@@ -266,4 +266,4 @@ def test_offline_with_the_small_files_alone_says_so(
     code, message = ask(hub.url, offline=True)
     assert code == 7
     assert "in offline mode" in message
-    assert "try: HF_HUB_OFFLINE=0" in message
+    assert "try: set HF_HUB_OFFLINE=0" in message

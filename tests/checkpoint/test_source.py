@@ -141,7 +141,7 @@ def test_offline_without_cache(ask: Any) -> None:
     code, message = ask(REPO, "http://127.0.0.1:9", offline=True)
     assert code == 7
     assert "`org/tiny-llama` is neither a local folder nor complete in the cache" in message
-    assert "try: HF_HUB_OFFLINE=0" in message
+    assert "try: set HF_HUB_OFFLINE=0" in message
 
 
 def test_offline_with_half_a_cache(serve: Any, files: dict[str, bytes], ask: Any) -> None:
@@ -181,8 +181,8 @@ def test_missing_revision(serve: Any, files: dict[str, bytes], ask: Any) -> None
 @pytest.mark.parametrize(
     ("gone", "code", "words"),
     [
-        ("config.json", 7, "has no `config.json`"),
-        ("model-00002-of-00003.safetensors", 7, "has no `model-00002-of-00003.safetensors`"),
+        ("config.json", 7, "contains no `config.json`"),
+        ("model-00002-of-00003.safetensors", 7, "contains no `model-00002-of-00003.safetensors`"),
         ("model.safetensors.index.json", 4, "quantkit never loads pickles"),
     ],
 )

@@ -55,8 +55,8 @@ def change(path: str, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "reason"),
     [
-        (LLAMA_7B, "--gpu h100 --tp 4 --bits 4 --set scheme.group_size=128", "groups of 128"),
-        (LLAMA_7B, "--gpu h100 --tp 4 --recipe gptq --set scheme.group_size=128", "groups of 128"),
+        (LLAMA_7B, "--gpu h100 --tp 4 --bits 4 --set scheme.group_size=128", "group size 128"),
+        (LLAMA_7B, "--gpu h100 --tp 4 --recipe gptq --set scheme.group_size=128", "group size 128"),
         (
             LLAMA_7B,
             "--gpu h100 --tp 4 --engine sglang --bits 4 --set scheme.group_size=32",
