@@ -1,4 +1,4 @@
-"""Files that are whole or not there: temporary name, fsync, rename, fsync of the folder."""
+"""Atomic writes of files: temporary name, fsync, rename, fsync of the folder."""
 
 import errno
 import os
@@ -13,18 +13,20 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def io_errors(path: Path) -> Iterator[None]:
-    """Turn what the system says of `path` into a ResourceError for people."""
+    """Turn an OSError about `path` into a ResourceError."""
     try:
         yield
     except OSError as error:
         full = error.errno in _FULL
-        hint = "free some space, or write to another disk" if full else "another output folder"
+        hint = (
+            "free some space, or write to another disk" if full else "choose another output folder"
+        )
         what = f"cannot write `{error.filename or path}`"
         raise ResourceError(what, why=error.strerror, hint=hint) from error
 
 
 def temporary(path: Path) -> Path:
-    """The name that `path` bears until it is whole."""
+    """The name of `path` until the file is complete."""
     return path.with_name(path.name + ".tmp")
 
 
@@ -48,7 +50,7 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in place of what was there; a kill leaves the old one or the new.
+    """Replace a file atomically: an interrupted run leaves the old file or the new one.
 
     Raises:
         ResourceError: as `write_file`.
@@ -58,13 +60,13 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def create(path: Path) -> int:
-    """A descriptor for writing a file that must not exist."""
+    """Create a file, which must not exist, and return its descriptor for writing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o666)
 
 
 def allocate(fd: int, size: int) -> None:
-    """Give the file its size, with disk space behind it where the file system can promise it."""
+    """Set the size of the file, and reserve its disk space where the file system supports that."""
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
@@ -83,13 +85,13 @@ def write_all(fd: int, data: bytes | memoryview, offset: int | None = None) -> N
 
 
 def settle(path: Path) -> None:
-    """Give a whole and synced temporary file its name."""
+    """Rename a complete and synced temporary file to its final name."""
     temporary(path).rename(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the folder's names survive a power cut."""
+    """Flush the folder's entries to disk, so that they survive a power failure."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

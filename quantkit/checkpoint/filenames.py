@@ -1,4 +1,4 @@
-"""What the files of a model folder are called."""
+"""Names of the files in a model folder."""
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -6,5 +6,5 @@ INDEX = "model.safetensors.index.json"
 TEMPLATES = "additional_chat_templates"
 SUMS = "SHA256SUMS"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-# Any of these is a vocabulary; without one, transformers builds an empty tokenizer in silence.
+# A tokenizer needs one of these: without any, transformers builds an empty tokenizer silently.
 VOCABULARIES = ("tokenizer.json", "*.model", "vocab.json", "vocab.txt", "*.tiktoken", "tekken.json")

@@ -1,4 +1,4 @@
-"""Files of a folder that nobody vouches for: regular, inside it, the same as when first seen."""
+"""Reads of untrusted files: regular, inside their folder, unchanged since they were opened."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ def inside(folder: Path, name: str) -> Path:
     """The real path of `folder`/`name`: in the folder, or in its hub cache's blob store.
 
     Raises:
-        InputError: it leads elsewhere, or does not exist.
+        InputError: it is outside of both, or does not exist.
     """
     path = folder / name
     try:
@@ -39,15 +39,15 @@ def inside(folder: Path, name: str) -> Path:
         raise InputError(f"cannot open `{path}`", why=str(error)) from None
     if not any(real.is_relative_to(home) for home in (root, *_blob_stores(root))):
         raise InputError(
-            f"`{path}` leads out of its folder",
-            why=f"it is a link to `{real}`",
-            hint="put the file itself in its place",
+            f"`{path}` links to a file outside its folder",
+            why=f"its target is `{real}`",
+            hint="replace the link with the file itself",
         )
     return real
 
 
 def _blob_stores(root: Path) -> tuple[Path, ...]:
-    """Where a snapshot of the hub's cache keeps bytes: `<cache>/<repo>/blobs`, `<cache>/blobs`."""
+    """The folders that a hub cache snapshot links to: `<cache>/<repo>/blobs`, `<cache>/blobs`."""
     if root.parent.name != "snapshots":
         return ()
     repository = root.parent.parent
@@ -58,7 +58,7 @@ def _blob_stores(root: Path) -> tuple[Path, ...]:
 def opened(path: Path) -> Iterator[tuple[int, Fingerprint]]:
     """A file descriptor for reading a regular file, and the file's fingerprint.
 
-    O_NONBLOCK, because opening a FIFO would wait for ever; then all but regular files are refused.
+    O_NONBLOCK, because opening a FIFO would block forever; then only regular files are accepted.
 
     Raises:
         InputError: missing, or not a regular file.
@@ -80,10 +80,10 @@ def opened(path: Path) -> Iterator[tuple[int, Fingerprint]]:
 
 
 def read_into(path: Path, fd: int, memory: memoryview, offset: int) -> None:
-    """Fill `memory` from `offset` on.
+    """Fill `memory` in place with the bytes of the file from `offset` on.
 
     Raises:
-        IntegrityError: the file ends too early.
+        IntegrityError: the file is too short.
         ResourceError: the disk fails.
     """
     done = 0
@@ -102,11 +102,11 @@ def read_into(path: Path, fd: int, memory: memoryview, offset: int) -> None:
 
 
 def changed(path: Path) -> IntegrityError:
-    """The error for a source that was written while it was read."""
+    """The error for a source that changed while it was read."""
     return IntegrityError(
         f"`{path}` changed while it was being read",
         why="its size, time or inode differs from when the checkpoint was opened",
-        hint="start again once nothing writes to it",
+        hint="run again when no other process writes to it",
     )
 
 
@@ -114,7 +114,7 @@ def read_json(path: Path, max_bytes: int = JSON_LIMIT) -> Any:
     """The value in a JSON file.
 
     Raises:
-        InputError: no regular file, or not strict JSON.
+        InputError: not a regular file, or not strict JSON.
     """
     with opened(path) as (fd, fingerprint):
         data = bytearray(min(fingerprint.size, max_bytes + 1))
@@ -126,7 +126,7 @@ def read_json(path: Path, max_bytes: int = JSON_LIMIT) -> Any:
 
 
 def found_in(path: Path, pattern: str) -> str | None:
-    """What the first group of `pattern` matches in a small text file; None where it does not."""
+    """The first group of `pattern` in a small text file; None where nothing matches."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -136,7 +136,7 @@ def found_in(path: Path, pattern: str) -> str | None:
 
 
 def chunks(path: Path) -> Iterator[memoryview]:
-    """The file's bytes, piece by piece; a piece is overwritten by the next."""
+    """The file's bytes in pieces; all pieces share one buffer, so each overwrites the last."""
     memory = memoryview(bytearray(CHUNK))
     with opened(path) as (fd, fingerprint):
         for offset in range(0, fingerprint.size, CHUNK):

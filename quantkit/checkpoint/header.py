@@ -1,4 +1,4 @@
-"""The header of a safetensors file, checked to the byte before any of it is believed.
+"""The header of a safetensors file, validated completely before any of it is used.
 
 Format: 8 bytes little-endian header size, JSON header, data. safetensors 0.8 accepts duplicate
 keys, unknown keys, path-like names and a leading space; this reader does not.
@@ -19,7 +19,7 @@ ENTRY = frozenset(("dtype", "shape", "data_offsets"))
 MAX_HEADER = 100 * 2**20
 MAX_DIMS = 8
 MOST = 2**44
-"""Above any dimension, and any file."""
+"""Upper bound of a dimension or offset; no real file reaches it."""
 MAX_EMPTY = 1000
 _NAME = re.compile(r"[A-Za-z0-9._-][A-Za-z0-9._/-]{,511}")
 
@@ -28,8 +28,8 @@ def read_header(path: Path, fd: int, fingerprint: Fingerprint) -> dict[str, Tens
     """Every tensor of an open safetensors file.
 
     Raises:
-        IntegrityError: the file is cut off or its header is not sound.
-        RefusedError: a tensor has a dtype that cannot be read.
+        IntegrityError: the file is truncated or its header is not valid.
+        RefusedError: a tensor has a dtype that is not supported.
     """
     shard, size = path.name, fingerprint.size
     prefix = bytearray(8)
@@ -47,7 +47,7 @@ def read_header(path: Path, fd: int, fingerprint: Fingerprint) -> dict[str, Tens
 
 
 def parse_header(raw: bytes, shard: str, size: int) -> dict[str, TensorInfo]:
-    """Every tensor that the header `raw` of a file of `size` bytes names, in the header's order."""
+    """The tensors in the header `raw` of a file of `size` bytes, in the header's order."""
     if not raw.startswith(b"{"):
         raise _fault(shard, "its header does not begin with `{`")
     try:
@@ -64,25 +64,27 @@ def parse_header(raw: bytes, shard: str, size: int) -> dict[str, TensorInfo]:
 
 
 def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
-    """The entry of a header, of whose three values none nests any deeper.
+    """Validate one entry of a header, including the nesting of its three values.
 
-    Written for speed: some models have 92,000 of them.
+    Written for speed: some models have 92,000 entries.
     """
     if not _NAME.fullmatch(name) or ".." in name:
-        raise _fault(shard, f"{name[:80]!r} is no name for a tensor")
+        raise _fault(shard, f"{name[:80]!r} is not a valid tensor name")
     if not isinstance(entry, dict) or entry.keys() != ENTRY:
-        raise _fault(shard, f"the entry of `{name}` is not dtype, shape and data_offsets")
+        raise _fault(
+            shard, f"the entry of `{name}` must have exactly dtype, shape and data_offsets"
+        )
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not _naturals(shape) or len(shape) > MAX_DIMS:
-        raise _fault(shard, f"`{name}` has the shape {str(shape)[:80]}")
+        raise _fault(shard, f"`{name}` has the invalid shape {str(shape)[:80]}")
     if not _naturals(offsets) or len(offsets) != 2:
-        raise _fault(shard, f"`{name}` has the offsets {str(offsets)[:80]}")
+        raise _fault(shard, f"`{name}` has the invalid offsets {str(offsets)[:80]}")
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         known = ", ".join(DTYPE_BYTES)
         raise RefusedError(
-            f"`{name}` in `{shard}` has the dtype {str(dtype)[:20]!r}, which quantkit cannot read",
-            why=f"it reads {known}",
-            hint="a checkpoint in BF16, F16 or F32",
+            f"`{name}` in `{shard}` has dtype {str(dtype)[:20]!r}, which is not supported",
+            why=f"quantkit reads {known}",
+            hint="use a checkpoint in BF16, F16 or F32",
         )
     expected = math.prod(shape) * DTYPE_BYTES[dtype]
     start, end = offsets
@@ -93,7 +95,7 @@ def _tensor(name: str, entry: Any, shard: str, begin: int) -> TensorInfo:
 
 
 def _naturals(value: Any) -> bool:
-    """Whether it is a list of dimensions or offsets: whole numbers up to a bound."""
+    """Whether `value` is a list of dimensions or offsets: whole numbers up to MOST."""
     if type(value) is not list:
         return False
     for item in value:  # noqa: SIM110 - twice as fast as all()
@@ -103,20 +105,20 @@ def _naturals(value: Any) -> bool:
 
 
 def _check_layout(tensors: dict[str, TensorInfo], shard: str, begin: int, size: int) -> None:
-    """The tensors cover the data exactly: no overlap, no hole, nothing behind."""
+    """Check that the tensors cover the data exactly: no overlap, no gap, no extra bytes."""
     if sum(info.nbytes == 0 for info in tensors.values()) > MAX_EMPTY:
         raise _fault(shard, f"more than {MAX_EMPTY:,} of its tensors are empty")
     at = begin
     for start, end, name in sorted((info.start, info.end, name) for name, info in tensors.items()):
         if start != at:
-            kind = "overlaps the tensor before it" if start < at else "leaves a hole before it"
+            kind = "overlaps the tensor before it" if start < at else "leaves a gap before it"
             raise _fault(shard, f"`{name}` {kind}")
         at = end
     if at != size:
-        word = "missing" if at > size else "too many"
+        word = "missing" if at > size else "unexpected"
         raise _fault(shard, f"{abs(at - size):,} bytes of data are {word}", cut=at > size)
 
 
 def _fault(shard: str, why: str, *, cut: bool = False) -> IntegrityError:
-    what = f"`{shard}` is cut off" if cut else f"`{shard}` is not a sound safetensors file"
+    what = f"`{shard}` is truncated" if cut else f"`{shard}` is not a valid safetensors file"
     return IntegrityError(what, why=why, hint="fetch the file again")

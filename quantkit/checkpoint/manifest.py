@@ -9,7 +9,7 @@ from quantkit.core.manifest import FILE_NAME
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest that quantkit wrote; a file of that name that is none is nobody's fault here."""
+    """The folder's manifest; empty where the file is missing or is not a valid manifest."""
     if not (folder / FILE_NAME).is_file():
         return {}
     try:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model folder whose headers hold what they promise.
+    """A model folder with validated headers.
 
-    `config` is config.json as it stands, `names` every tensor of every shard, `files` the other
+    `config` is the content of config.json, `names` every tensor of every shard, `files` the other
     files (sorted, relative; a subfolder is named once, with a slash at its end).
     """
 
@@ -32,7 +32,9 @@ class Checkpoint:
     fingerprints: dict[str, Fingerprint]
 
     def tensor(self, name: str) -> torch.Tensor:
-        """The tensor in memory of its own, bit for bit as in the file.
+        """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
+
+        The caller may modify it.
 
         Raises:
             KeyError: no tensor of that name.
@@ -54,10 +56,10 @@ class Checkpoint:
         return _sha256(self.folder / name, self.fingerprints[name])
 
     def check_unchanged(self) -> None:
-        """Nothing, when config and shards are the files that were opened.
+        """Check that config and shards are still the files that were opened.
 
         Raises:
-            IntegrityError: one of them changed or is gone.
+            IntegrityError: one of them changed or is missing.
         """
         for name, expected in self.fingerprints.items():
             try:
@@ -79,12 +81,12 @@ def _sha256(path: Path, fingerprint: Fingerprint) -> str:
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
-    """The folder as a checkpoint, with config, index and every safetensors header checked.
+    """Open a folder as a checkpoint; its config, index and safetensors headers are validated.
 
     Raises:
-        InputError: not a model folder, or its config or index is not what it should be.
-        RefusedError: its weights are pickles, or of a dtype that cannot be read.
-        IntegrityError: a shard is missing, cut off, corrupt, or at odds with the index.
+        InputError: not a model folder, or its config or index is not valid.
+        RefusedError: its weights are pickles, or have a dtype that is not supported.
+        IntegrityError: a shard is missing, truncated or corrupt, or contradicts the index.
     """
     fingerprints: dict[str, Fingerprint] = {}
     config = _read_config(folder, fingerprints)
@@ -95,7 +97,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         path = inside(folder, shard)
         with opened(path) as (fd, fingerprint):
             fingerprints[shard] = fingerprint
-            # the real file of a hub snapshot is named by its hash: say the shard's own name
+            # messages need the shard's name: the real file of a hub snapshot is named by its hash
             tensors = read_header(folder / shard, fd, fingerprint)
         check_disjoint(names, tensors, shard)
         names.update(tensors)
@@ -106,10 +108,10 @@ def open_checkpoint(folder: Path) -> Checkpoint:
 
 
 def read_weight_map(folder: Path) -> dict[str, str]:
-    """Tensor name to shard as the index says; empty where the weights are one `model.safetensors`.
+    """The index: tensor name -> shard; empty where the weights are one `model.safetensors`.
 
     Raises:
-        InputError: no weights, two sets of them, or an index that is not sound.
+        InputError: no weights, two sets of them, or an index that is not valid.
         RefusedError: the weights are pickles.
     """
     single, index = (folder / SINGLE).is_file(), (folder / INDEX).exists()
@@ -120,16 +122,18 @@ def read_weight_map(folder: Path) -> dict[str, str]:
     content = read_json(inside(folder, INDEX), max_bytes=MAX_HEADER)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
-        raise InputError(f"`{folder / INDEX}` has no `weight_map`", hint="fetch the file again")
-    for shard in sorted(set(map(str, weight_map.values()))):  # what is no string, is no name either
+        raise InputError(
+            f"`{folder / INDEX}` contains no `weight_map`", hint="fetch the file again"
+        )
+    for shard in sorted(set(map(str, weight_map.values()))):  # str() of a non-string fails
         if not _is_shard_name(shard):
             raise InputError(
-                f"`{folder / INDEX}` names {shard[:80]!r} as a shard",
-                why="a shard is a `*.safetensors` file in the same folder",
+                f"`{folder / INDEX}` names {shard[:80]!r}, which is not a valid shard",
+                why="a shard must be a `*.safetensors` file in the same folder",
             )
     if single and SINGLE not in weight_map.values():
         raise InputError(
-            f"`{folder}` holds two sets of weights: `{SINGLE}` and `{INDEX}`",
+            f"`{folder}` contains two sets of weights: `{SINGLE}` and `{INDEX}`",
             hint=f"remove one of the two from `{folder}`",
         )
     return weight_map
@@ -143,12 +147,14 @@ def shard_names(weight_map: dict[str, str]) -> list[str]:
 def _read_config(folder: Path, fingerprints: dict[str, Fingerprint]) -> dict[str, Any]:
     if not folder.is_dir():
         kind = "is a file" if folder.exists() else "does not exist"
-        raise InputError(f"`{folder}` is not a model folder", why=f"it {kind}", hint="its folder")
+        raise InputError(
+            f"`{folder}` is not a model folder", why=f"it {kind}", hint="pass a folder"
+        )
     if not (folder / CONFIG).exists():
         raise InputError(
             f"`{folder}` is not a model folder",
-            why=f"it has no `{CONFIG}`",
-            hint="the folder that holds config.json and *.safetensors",
+            why=f"it contains no `{CONFIG}`",
+            hint="pass the folder that contains config.json and *.safetensors",
         )
     path = inside(folder, CONFIG)
     with opened(path) as (_, fingerprint):
@@ -163,14 +169,14 @@ def _no_weights(folder: Path) -> RefusedError | InputError:
     pickles = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
     if pickles:
         return RefusedError(
-            f"`{folder}` has no safetensors weights, only `{pickles[0]}`",
+            f"`{folder}` contains no safetensors weights, only `{pickles[0]}`",
             why="such files are pickles, which can run code when opened; quantkit never loads them",
-            hint="a revision of the model with `*.safetensors`, or convert it where you trust it",
+            hint="use a revision with `*.safetensors`, or convert the weights if you trust them",
         )
     return InputError(
-        f"`{folder}` has no weights",
-        why=f"there is neither `{SINGLE}` nor `{INDEX}`",
-        hint="the folder that holds config.json and *.safetensors",
+        f"`{folder}` contains no weights",
+        why=f"neither `{SINGLE}` nor `{INDEX}` exists",
+        hint="pass the folder that contains config.json and *.safetensors",
     )
 
 
@@ -192,43 +198,43 @@ def _check_present(folder: Path, shards: list[str]) -> None:
 def check_disjoint(
     names: dict[str, TensorInfo], tensors: dict[str, TensorInfo], shard: str
 ) -> None:
-    """Nothing, where no tensor of `shard` is in another one: engines differ in which they take.
+    """Check that no tensor of `shard` is in another shard: engines differ in which copy they load.
 
     Raises:
-        IntegrityError: one is.
+        IntegrityError: a tensor is in two shards.
     """
     for name in sorted(names.keys() & tensors.keys()):
         raise IntegrityError(
             f"`{name}` is both in `{names[name].shard}` and in `{shard}`",
-            hint="fetch the model again; its shards do not belong together",
+            hint="fetch the model again; its shards do not match",
         )
 
 
 def check_index(weight_map: dict[str, str], names: dict[str, TensorInfo]) -> None:
-    """Nothing, where every tensor is in the shard that the index says.
+    """Check that every tensor is in the shard that the index states.
 
     Raises:
-        IntegrityError: one is not.
+        IntegrityError: a tensor is in another shard, or in none.
     """
     for name, shard in weight_map.items():
         if name not in names or names[name].shard != shard:
-            where = f"it is in `{names[name].shard}`" if name in names else "no shard has it"
+            where = f"it is in `{names[name].shard}`" if name in names else "no shard contains it"
             raise IntegrityError(
-                f"`{INDEX}` says that {name[:200]!r} is in `{shard}`",
+                f"`{INDEX}` states that {name[:200]!r} is in `{shard}`",
                 why=where,
-                hint="fetch the model again; its shards do not belong together",
+                hint="fetch the model again; its shards do not match",
             )
 
 
 def _check_depth(config: dict[str, Any], names: dict[str, TensorInfo]) -> None:
-    """More blocks than tensors would be built for nothing, ten million of them for hours."""
+    """Refuse more blocks than tensors: building ten million blocks would take hours."""
     for part in (config, config.get("text_config")):
         for key in ("num_hidden_layers", "n_layer", "num_layers"):
             blocks = part.get(key) if isinstance(part, dict) else None
             if blocks is not None and (type(blocks) is not int or not 0 < blocks <= len(names)):
                 raise InputError(
-                    f"`{CONFIG}` says `{key}`: {str(blocks)[:40]}",
-                    why=f"the checkpoint has {len(names)} tensors",
+                    f"`{CONFIG}` sets `{key}` to {str(blocks)[:40]}",
+                    why=f"it must be between 1 and the number of tensors, {len(names)}",
                 )
 
 

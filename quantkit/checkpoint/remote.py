@@ -1,4 +1,4 @@
-"""A hub model's headers without its weights: config, index, and the first bytes of each shard."""
+"""Headers of a hub model without its weights: config, index, first bytes of each shard."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,24 +15,24 @@ from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import HubError, InputError, IntegrityError
 
 FIRST = 100_000
-"""Bytes of a shard that are asked for at once: the whole header of most files."""
+"""Bytes of a shard in the first request: the whole header of most files."""
 CONNECTIONS = 8
 
 
 @dataclass(frozen=True)
 class RemoteHeaders:
-    """config.json and every tensor's place; `names` is empty where there is no safetensors file."""
+    """config.json and each tensor's location; `names` is empty without safetensors files."""
 
     config: dict[str, Any]
     names: Mapping[str, TensorInfo]
 
 
 def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
-    """What the headers of a hub model say; no tensor is fetched, and nothing that is in the cache.
+    """Read the headers of a hub model; no tensor is fetched, and no file that is in the cache.
 
     Raises:
-        InputError: its config or index is not what it should be.
-        IntegrityError: a header is not sound, or the shards are not what the index says.
+        InputError: its config or index is not valid.
+        IntegrityError: a header is not valid, or the shards contradict the index.
         HubError: gated, not found or offline.
     """
     import huggingface_hub
@@ -47,11 +47,11 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
 
     path = fetched(CONFIG, revision)
     if path is None:
-        raise HubError(f"`{repo}` has no `{CONFIG}`", hint="a model in the layout of transformers")
+        raise HubError(f"`{repo}` contains no `{CONFIG}`", hint="use a model for transformers")
     config = read_json(path.resolve())
     if not isinstance(config, dict):
         raise InputError(f"`{CONFIG}` of `{repo}` is not a JSON object")
-    commit = path.parent.name  # of the cache's snapshot: a push meanwhile changes nothing
+    commit = path.parent.name  # pin the snapshot: a push during the run has no effect
     index = None if _cached(repo, commit, SINGLE) else fetched(INDEX, commit)
     weight_map = read_weight_map(index.parent) if index else {}
     shards = shard_names(weight_map)
@@ -62,8 +62,8 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
             if header is None and index:
                 raise IntegrityError(
                     f"`{repo}` is incomplete",
-                    why=f"its index names `{shard}`, which is not there",
-                    hint="another revision",
+                    why=f"its index names `{shard}`, which does not exist",
+                    hint="use another revision",
                 )
             check_disjoint(names, header or {}, shard)
             names |= header or {}
@@ -80,16 +80,16 @@ def _header(repo: str, commit: str, shard: str) -> dict[str, TensorInfo] | None:
     raw, size = found
     length = int.from_bytes(raw[:8], "little")
     if size < 8 or length > MAX_HEADER or length > size - 8:
-        raise IntegrityError(f"`{shard}` is not a sound safetensors file")
+        raise IntegrityError(f"`{shard}` is not a valid safetensors file")
     if length > len(raw) - 8:
         raw, again = read(repo, commit, shard, length + 8) or (b"", 0)
         if again != size:
-            raise IntegrityError(f"`{shard}` changed while it was being read", hint="start again")
+            raise IntegrityError(f"`{shard}` changed while it was being read", hint="run again")
     return parse_header(raw[8 : 8 + length], shard, size)
 
 
 def _cached(repo: str, commit: str, name: str) -> Path | None:
-    """A file in the hub's cache, if it is there."""
+    """The path of a file in the hub's cache; None where the cache does not contain it."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repo, name, revision=commit)
@@ -97,7 +97,7 @@ def _cached(repo: str, commit: str, name: str) -> Path | None:
 
 
 def _stored(repo: str, commit: str, shard: str, count: int) -> tuple[bytes, int] | None:
-    """As `_ranged`, of a file in the cache."""
+    """As `_ranged`, for a file in the cache."""
     path = _cached(repo, commit, shard)
     if path is None:
         return None
@@ -109,7 +109,7 @@ def _ranged(repo: str, commit: str, shard: str, count: int) -> tuple[bytes, int]
     """The first `count` bytes of a file, or all, and its size; None where it does not exist.
 
     Raises:
-        IntegrityError: fewer bytes came, or no size.
+        IntegrityError: fewer bytes arrived, or the size is not stated.
     """
     from huggingface_hub import get_session, hf_hub_url
     from huggingface_hub.errors import RemoteEntryNotFoundError
@@ -127,18 +127,18 @@ def _ranged(repo: str, commit: str, shard: str, count: int) -> tuple[bytes, int]
             hf_raise_for_status(response)
         except RemoteEntryNotFoundError:
             return None
-        told = response.headers.get("Content-Range", "").rpartition("/")[2]
-        told = told or response.headers.get("Content-Length", "")
+        stated = response.headers.get("Content-Range", "").rpartition("/")[2]
+        stated = stated or response.headers.get("Content-Length", "")
         for piece in response.iter_bytes():  # a server that ignores ranges sends all of it
             raw += piece
             if len(raw) >= count:
                 break
-    if not (told.isascii() and told.isdecimal() and len(told) < 20):
-        raise IntegrityError(f"the hub does not say how large `{shard}` is", why=f"{told!r:.40}")
-    if len(raw) < min(int(told), count):
+    if not (stated.isascii() and stated.isdecimal() and len(stated) < 20):
+        raise IntegrityError(f"the hub does not state the size of `{shard}`", why=f"{stated!r:.40}")
+    if len(raw) < min(int(stated), count):
         raise IntegrityError(
-            f"`{shard}` is cut off",
-            why=f"{len(raw):,} bytes came of {min(int(told), count):,}",
-            hint="start again",
+            f"`{shard}` is truncated",
+            why=f"{len(raw):,} of {min(int(stated), count):,} bytes arrived",
+            hint="run again",
         )
-    return bytes(raw[:count]), int(told)
+    return bytes(raw[:count]), int(stated)

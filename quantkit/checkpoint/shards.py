@@ -1,4 +1,4 @@
-"""How finished tensors are laid out in shards, known before the first of them exists.
+"""The layout of tensors in shards, computed before the first tensor exists.
 
 The headers are what the safetensors library writes for the same tensors, byte for byte.
 """
@@ -33,7 +33,7 @@ class TensorSpec:
 
     @classmethod
     def like(cls, name: str, tensor: "torch.Tensor") -> "TensorSpec":
-        """The spec of `tensor`, which may live on the meta device."""
+        """The spec of `tensor`, of any shape and safetensors dtype; the meta device will do."""
         from quantkit.checkpoint.dtypes import DTYPE_NAMES
 
         return cls(name, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
@@ -45,13 +45,13 @@ class TensorSpec:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes that it adds to a file at most: offsets in a header have up to 15 digits."""
+        """Upper bound of the bytes it adds to a file: offsets in a header have up to 15 digits."""
         return self.nbytes + len(_compact({self.name: _entry(self, 10**14, 10**14)}))
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file to be: its head (size and header) and, for each tensor, where its bytes go."""
+    """One planned file: its head (size and header), and where the bytes of each tensor go."""
 
     name: str
     head: bytes
@@ -67,7 +67,7 @@ class Shard:
 def artifact_specs(source: Layout, quantized: Mapping[str, Layout]) -> list[TensorSpec]:
     """Every tensor of an artifact, in an order that does not depend on the source's shards.
 
-    `source` has the tensors of the original by name, `quantized` what takes the place of a weight.
+    `source` contains the original's tensors by name, `quantized` what replaces a weight.
     """
     planned: list[TensorSpec] = []
     for name in sorted(source, key=_natural):
@@ -78,7 +78,7 @@ def artifact_specs(source: Layout, quantized: Mapping[str, Layout]) -> list[Tens
 
 
 def stem(weight: str) -> str:
-    """What the tensors that replace `weight` begin with."""
+    """The common prefix of the tensors that replace `weight`."""
     return weight.removesuffix("weight")
 
 
@@ -117,7 +117,7 @@ def _shard(name: str, part: Sequence[TensorSpec]) -> Shard:
         header[spec.name] = _entry(spec, at, at + spec.nbytes)
         at += spec.nbytes
     raw = _compact(header)
-    raw += b" " * (-len(raw) % 8)
+    raw += b" " * (-len(raw) % 8)  # the format aligns the data to 8 bytes
     head = struct.pack("<Q", len(raw)) + raw
     offsets, at = [], len(head)
     for spec in specs:

@@ -1,7 +1,7 @@
-"""Which of the source's other files an artifact carries, as bytes, and why the rest stays behind.
+"""Which of the source's other files are copied to an artifact, and why the rest are left.
 
-Loading and saving again through transformers loses licences, vocabularies and processor configs and
-rewrites the tokenizer's, so nothing here is parsed except config.json.
+Loading and saving through transformers loses licences, vocabularies and processor configs and
+rewrites the tokenizer's, so files are copied as bytes and only config.json is parsed.
 """
 
 from collections.abc import Mapping
@@ -52,19 +52,19 @@ def carry_side_files(
     """Copy what belongs to the artifact; each file's name -> `copied`, or why it was left.
 
     Raises:
-        InputError: a file that is needed leads out of the folder, is no regular file, or is huge.
+        InputError: a needed file is outside the folder, not a regular file, or too large.
     """
-    fates = {}
+    decisions = {}
     for name in checkpoint.files:
-        fate = _left_because(checkpoint, name, trust_remote_code=trust_remote_code)
-        fates[_shown(name)] = f"left: {fate}" if fate else "copied"
-        if not fate:
+        reason = _left_because(checkpoint, name, trust_remote_code=trust_remote_code)
+        decisions[_shown(name)] = f"left: {reason}" if reason else "copied"
+        if not reason:
             writer.copy_side_file(inside(checkpoint.folder, name), name)
-    return fates
+    return decisions
 
 
 def _plain(name: str) -> bool:
-    """Whether a name can stand in a line of SHA256SUMS and in JSON as it is."""
+    """Whether a name needs no escapes in SHA256SUMS and JSON."""
     return name.isprintable() and "\\" not in name
 
 
@@ -73,9 +73,9 @@ def _shown(name: str) -> str:
 
 
 def edited_config(config: Mapping[str, Any], block: Mapping[str, Any]) -> dict[str, Any]:
-    """The source's config, same keys in the same order, with `quantization_config` put last.
+    """The source's config, same keys in the same order, with `quantization_config` last.
 
-    A `trust_remote_code` in it goes: it is the user's to give, not the folder's.
+    `trust_remote_code` is removed: trust is the user's decision, not the folder's.
     """
     dropped = ("quantization_config", "trust_remote_code")
     kept = {key: value for key, value in config.items() if key not in dropped}
@@ -83,18 +83,18 @@ def edited_config(config: Mapping[str, Any], block: Mapping[str, Any]) -> dict[s
 
 
 def _left_because(checkpoint: Checkpoint, name: str, *, trust_remote_code: bool) -> str:
-    """Why a file is not carried; empty where it is."""
+    """Why a file is not copied; empty where it is."""
     suffix = PurePosixPath(name).suffix.lower()
     needed = any(fnmatchcase(name, pattern) for pattern in NEEDED)
     code = suffix == ".py"
     reasons = (
-        (not _plain(name), "no plain name"),
+        (not _plain(name), "unsupported file name"),
         (name in OWN, OWN.get(name, "")),
         (name.startswith("."), "hidden"),
         (name.endswith("/"), "a subfolder"),
         (name.lower().endswith(OTHER_WEIGHTS), "other weights"),
         (code and not trust_remote_code, "code, not trusted"),
-        (not (needed or code or suffix in INERT), "of no known kind"),
+        (not (needed or code or suffix in INERT), "unknown file type"),
     )
     for applies, reason in reasons:
         if applies:
@@ -102,9 +102,9 @@ def _left_because(checkpoint: Checkpoint, name: str, *, trust_remote_code: bool)
     fault = _unfit(checkpoint, name, NEEDED_LIMIT if needed else OTHER_LIMIT)
     if fault and needed:
         raise InputError(
-            f"`{checkpoint.folder / name}` cannot be carried over",
+            f"`{checkpoint.folder / name}` cannot be copied",
             why=f"it is {fault}",
-            hint="put the file itself in its place, or remove it",
+            hint="replace it with a regular file, or remove it",
         )
     return fault
 
@@ -114,5 +114,5 @@ def _unfit(checkpoint: Checkpoint, name: str, limit: int) -> str:
         with opened(inside(checkpoint.folder, name)) as (_, fingerprint):
             size = fingerprint.size
     except InputError:
-        return "no regular file inside the folder"
+        return "not a regular file inside the folder"
     return f"larger than {limit:,} bytes" if size > limit else ""

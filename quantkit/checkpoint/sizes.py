@@ -11,26 +11,26 @@ _UNITS = {"": 1, "B": 1} | {
 }
 
 FEWEST = 10**6
-"""Bytes that a number without a unit may mean; below, the unit was forgotten."""
+"""Smallest number of bytes without a unit; below it, the unit was probably forgotten."""
 
 
 def parse_size(text: str | int, option: str = "") -> int:
     """Bytes: `5GB` is 5 * 10^9, `500MiB` is 500 * 2^20, a plain number is bytes.
 
-    `option` is what a remedy begins with, such as `--size `.
+    `option` is the prefix of a suggested value, such as `--size `.
 
     Raises:
-        InputError: not a positive size, or a text of a few bytes without their unit.
+        InputError: not a positive size, or a small number without a unit.
     """
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{0,3})\s*", str(text))
     unit = _UNITS.get(match[2].upper()) if match else None
     size = int(float(match[1]) * unit) if match and unit else 0
     if size <= 0:
-        raise InputError(f"`{text}` is no size", hint=f"{option}5GB")
+        raise InputError(f"`{text}` is not a valid size", hint=f"{option}5GB")
     if isinstance(text, str) and match and not match[2] and size < FEWEST:
         raise InputError(
-            f"`{text}` is no size without a unit",
-            why="a plain number counts bytes, and nothing here is so small",
+            f"`{text}` has no unit",
+            why="a number without a unit counts bytes, and this one is too small for that",
             hint=f"{option}{text.strip()}GB",
         )
     return size

@@ -1,4 +1,4 @@
-"""Where a model comes from: a folder, or the hub's cache filled with just the files needed."""
+"""The source of a model: a folder, or the hub's cache filled with only the files needed."""
 
 import errno
 import re
@@ -16,7 +16,7 @@ _ID = re.compile(
     r"(?:hf://)?(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>\w(?!.*\.\.)[\w./-]*))?", re.ASCII
 )
 HERE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
-"""What fails on this machine; the network's own errors are OSErrors, too."""
+"""Errors of the local disk, as opposed to the network's, which are OSErrors, too."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 SIDE_FILES = (
@@ -37,13 +37,13 @@ def resolve(model: str, *, weights: bool = True, trust_remote_code: bool = False
         InputError: neither a folder nor a hub id.
         RefusedError: the hub's model has no safetensors weights.
         HubError: gated, not found, offline, or incomplete.
-        IntegrityError: a fetched file is not what its hash says.
+        IntegrityError: a fetched file does not match its hash.
     """
     path, shown = local_path(model), model[:200]
     if path is not None and path.is_dir():
         return Source(path)
     if path is not None:
-        raise InputError(f"`{shown}` is a file", hint=f"its folder: {path.parent}")
+        raise InputError(f"`{shown}` is a file", hint=f"pass its folder: {path.parent}")
     repo, revision = hub_id(model)
     return _from_hub(repo, revision, weights=weights, trust=trust_remote_code)
 
@@ -52,19 +52,19 @@ def hub_id(model: str) -> tuple[str, str | None]:
     """Repository and revision of a hub id, `org/name[@revision]`.
 
     Raises:
-        InputError: it is none.
+        InputError: `model` is not a hub id.
     """
     match = _ID.fullmatch(model)
     if match is None or model.startswith(("./", "../")):
         raise InputError(
             f"`{model[:200]}` is neither a folder nor a hub id",
-            hint="the path of a model folder, or `org/name` or `org/name@revision` on the hub",
+            hint="pass a model folder, or `org/name` or `org/name@revision` on the hub",
         )
     return match["id"], match["revision"]
 
 
 def local_path(model: str) -> Path | None:
-    """The path that `model` is, if it exists."""
+    """`model` as a path; None where that does not exist."""
     try:
         path = Path(model).expanduser()
         return path if model and path.exists() else None
@@ -96,9 +96,9 @@ def _fetch_weights(folder: Path, repo: str) -> list[str]:
     if not (folder / INDEX).exists():
         if not (folder / SINGLE).exists():
             raise RefusedError(
-                f"`{repo}` has no safetensors weights",
-                why=f"there is neither `{SINGLE}` nor `{INDEX}`; pickles are never loaded",
-                hint="a revision that has them, or convert the model where you trust it",
+                f"`{repo}` contains no safetensors weights",
+                why=f"neither `{SINGLE}` nor `{INDEX}` exists; quantkit never loads pickles",
+                hint="use a revision that contains them, or convert the weights if you trust them",
             )
         return [SINGLE]
     shards = shard_names(read_weight_map(folder))
@@ -112,46 +112,51 @@ def _require(folder: Path, names: list[str], repo: str) -> None:
     missing = [name for name in names if not (folder / name).exists()]
     if missing:
         raise HubError(
-            f"`{repo}` has no `{missing[0]}`",
-            why=f"{len(missing)} of the files that make a model are not in the repository",
-            hint="another revision, or a model in the layout of transformers",
+            f"`{repo}` contains no `{missing[0]}`",
+            why=f"{len(missing)} required files of the model are not in the repository",
+            hint="use another revision, or a model for transformers",
         )
 
 
 def _check_blobs(folder: Path, shards: list[str]) -> None:
-    """The hub's client checks a download's length only; the cache names large files by SHA-256."""
+    """Compare shards with their SHA-256, by which the cache names them; the client does not."""
     for shard in shards:
         if not (folder / shard).is_symlink():
-            continue  # a cache without links keeps no hash
+            continue  # without links, the cache does not record the hash
         expected = (folder / shard).readlink().name
         if _SHA256.fullmatch(expected) and sha256((folder / shard).resolve()) != expected:
             raise IntegrityError(
-                f"`{shard}` in the hub's cache is damaged",
+                f"`{shard}` in the hub's cache is corrupt",
                 why=f"its SHA-256 is not {expected}",
-                hint=f"rm {(folder / shard).resolve()} and start again",
+                hint=f"rm {(folder / shard).resolve()} and run again",
             )
 
 
 @contextmanager
 def hub_errors(repo: str, revision: str | None) -> Iterator[None]:
-    """What the hub's client raises, in our words; gated is also "not found", so it is first."""
+    """Turn errors of the hub's client into quantkit's.
+
+    The order matters: a gated repository is also "not found", and an offline one an OSError.
+    """
     from huggingface_hub import errors
 
     try:
         yield
     except errors.HFValidationError as error:
-        raise InputError(f"`{repo}` is no hub id", why=str(error), hint="org/name") from error
+        raise InputError(
+            f"`{repo}` is not a valid hub id", why=str(error), hint="pass org/name"
+        ) from error
     except errors.GatedRepoError as error:
         raise HubError(
             f"`{repo}` is gated",
-            why="its owner grants access one by one, and this account has none",
-            hint="ask for access on the model's page, then `hf auth login` or HF_TOKEN",
+            why="its owner must grant access, and this account has none",
+            hint="request access on the model's page, then run `hf auth login` or set HF_TOKEN",
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise HubError(
-            f"`{repo}` is not on the hub, nor a folder here",
-            why="or it is private and this account may not see it",
-            hint="check the name; for a private model `hf auth login` or HF_TOKEN",
+            f"`{repo}` is neither on the hub nor a local folder",
+            why="or it is private, and this account has no access",
+            hint="check the name; for a private model, run `hf auth login` or set HF_TOKEN",
         ) from error
     except errors.RevisionNotFoundError as error:
         raise HubError(f"`{repo}` has no revision `{revision}`", hint=repo) from error
@@ -163,7 +168,7 @@ def hub_errors(repo: str, revision: str | None) -> Iterator[None]:
             raise ResourceError(
                 f"cannot write `{where}`",
                 why=error.strerror,
-                hint="HF_HOME on a disk with space, where you may write",
+                hint="set HF_HOME to a writable folder on a disk with free space",
             ) from error
         raise _failed(repo, error) from error
     except Exception as error:  # the HTTP and xet libraries below the client raise their own
@@ -174,21 +179,21 @@ def _failed(repo: str, error: Exception) -> HubError:
     return HubError(
         f"fetching `{repo}` failed",
         why=(str(error) or type(error).__name__).splitlines()[0],
-        hint="start again; files that are complete are kept",
+        hint="run again; complete files are kept",
     )
 
 
 def _unreachable(repo: str, error: Exception) -> HubError:
     from huggingface_hub import constants
 
-    have = f"`{repo}` is no folder here, not all of it is in the cache"
+    have = f"`{repo}` is neither a local folder nor complete in the cache"
     if constants.HF_HUB_OFFLINE:
         return HubError(
-            f"{have}, and the hub's client is set to be offline",
-            hint="HF_HUB_OFFLINE=0, or a model folder",
+            f"{have}, and the hub's client is in offline mode",
+            hint="set HF_HUB_OFFLINE=0, or pass a model folder",
         )
     return HubError(
         f"{have}, and the hub cannot be reached",
         why=str(error.__cause__ or error).splitlines()[0],
-        hint="check the network, HF_ENDPOINT and proxies, or give a model folder",
+        hint="check the network, HF_ENDPOINT and proxies, or pass a model folder",
     )

@@ -1,4 +1,4 @@
-"""What is stored where: a model in its folder, a tensor in a safetensors file."""
+"""Storage locations: of a model's folder, of a tensor in a safetensors file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ class TensorInfo(NamedTuple):  # made six times as fast as a frozen dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """A model's folder; `id` and `revision` (a commit's 40 hex digits) when it is the hub's."""
+    """A model's folder; `id` and `revision` (a commit's 40 hex digits) for a hub model."""
 
     folder: Path
     id: str | None = None

@@ -1,4 +1,4 @@
-"""JSON that is taken at its word: no duplicate keys, no NaN, bounded size and depth."""
+"""Strict JSON: no duplicate keys, no NaN, bounded size and depth."""
 
 import json
 import math
@@ -9,13 +9,13 @@ MAX_DEPTH = 64
 
 
 def loads(data: bytes, *, max_bytes: int, nested: bool = True) -> Any:
-    """The value that `data` holds.
+    """Parse `data`.
 
-    Python's own reader takes the last of two equal keys, reads NaN and 1e999, and overflows its
-    stack on deep nesting. Without `nested` the caller looks at every level himself.
+    Python's own parser takes the last of two equal keys, accepts NaN and 1e999, and overflows its
+    stack on deep nesting. With `nested` False the caller checks the depth.
 
     Raises:
-        ValueError: what is wrong with it, as a sentence that continues "it ...".
+        ValueError: the fault, as a sentence that continues "it ...".
     """
     if len(data) > max_bytes:
         raise ValueError(f"has {len(data):,} bytes, more than the {max_bytes:,} allowed")
@@ -29,7 +29,7 @@ def loads(data: bytes, *, max_bytes: int, nested: bool = True) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not valid JSON: {error}") from None
     except RecursionError:
         raise ValueError(f"nests deeper than {MAX_DEPTH} levels") from None
     if nested:
@@ -54,13 +54,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"holds {name}, which is no JSON number")
+    raise ValueError(f"contains {name}, which is not a JSON number")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"holds {text[:40]}, which no float can hold")
+        raise ValueError(f"contains {text[:40]}, which is too large for a float")
     return value
 
 
@@ -74,8 +74,8 @@ def _check_depth(value: Any) -> None:
 
 
 def _check_surrogates(value: Any) -> None:
-    """Half of a surrogate pair is legal JSON, and no text that could be written again."""
+    """Refuse unpaired surrogates: JSON allows their escapes, but UTF-8 cannot encode them."""
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("holds half of a surrogate pair") from None
+        raise ValueError("contains half of a surrogate pair") from None

@@ -1,4 +1,4 @@
-"""The output folder, built beside its name and renamed once."""
+"""The output folder, written under a temporary name and renamed once."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import torch
 
 MARKER = ".quantkit-unfinished"
-"""A file that tells a partial folder from anybody's; files so called are never copied."""
+"""Marks a partial folder as written by quantkit; files with this name are never copied."""
 
 
 class ArtifactWriter:
-    """Writes tensors in any order to where they belong; the bytes depend on the specs alone.
+    """Writes tensors in any order to their planned offsets; the layout depends on the specs alone.
 
-    Use as a context manager. Entering makes `<output>.partial`, locks it and reserves the space of
-    every shard; leaving without `publish()` removes it. Nothing is kept of a tensor once added.
+    Use as a context manager. Entering creates `<output>.partial`, locks it and reserves the space
+    of every shard; leaving without `publish()` removes it. Tensors are written at once, not kept.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class ArtifactWriter:
         }
         self._missing = {shard.name: {s.name for s in shard.specs} for shard in self.shards}
         if len(self._place) != sum(len(shard.specs) for shard in self.shards):
-            raise QuantkitError("two tensors of the output bear the same name")
+            raise QuantkitError("two tensors of the output have the same name")
         self._lock: int | None = None
         self._complete = False
 
     def __enter__(self) -> ArtifactWriter:
-        """Claim the name and the space, or raise before any work.
+        """Reserve the name and the disk space.
 
         Raises:
             InputError: the output exists, or its parent does not.
@@ -80,22 +80,24 @@ class ArtifactWriter:
         self._leave()
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        """Write a finished tensor; each one exactly once, from any device, in any order.
+        """Write one tensor in its planned shape and dtype, from any device; it is not modified.
+
+        Each planned tensor must be added exactly once, in any order.
 
         Raises:
-            IntegrityError: it holds NaN or Inf.
+            IntegrityError: it contains NaN or Inf.
             ResourceError: the disk is full or fails.
         """
         from quantkit.checkpoint.tensors import as_bytes, require_finite
 
         if name not in self._place:
-            raise QuantkitError(f"`{name}` is not among the output's tensors")
+            raise QuantkitError(f"`{name}` is not a planned tensor of the output")
         shard, spec, offset = self._place[name]
         if TensorSpec.like(name, tensor) != spec:
             got = f"{tensor.dtype} {tuple(tensor.shape)}"
             raise QuantkitError(f"`{name}` is {got}, planned as {spec.dtype} {spec.shape}")
         if name not in self._missing[shard.name]:
-            raise QuantkitError(f"`{name}` was written before")
+            raise QuantkitError(f"`{name}` is already written")
         require_finite(name, tensor)
         path = self.folder / shard.name
         with durable.io_errors(path):
@@ -123,10 +125,10 @@ class ArtifactWriter:
         durable.write_file(self.folder / name, [data])
 
     def finish_weights(self) -> None:
-        """Write the index, after which `folder` opens as a checkpoint once it has its config.
+        """Write the index; with its config.json, `folder` can then be opened as a checkpoint.
 
         Raises:
-            QuantkitError: tensors that were planned have not come.
+            QuantkitError: planned tensors are missing.
         """
         missing = sorted(name for names in self._missing.values() for name in names)
         if missing:
@@ -139,11 +141,11 @@ class ArtifactWriter:
             self.write_json(INDEX, {"metadata": {"total_size": total}, "weight_map": ordered})
 
     def publish(self) -> Path:
-        """Finish the weights, write SHA256SUMS, give the folder its name; the output's path.
+        """Finish the weights, write SHA256SUMS, rename the folder; returns the output's path.
 
         Raises:
-            QuantkitError: tensors that were planned have not come.
-            ResourceError: something took the name meanwhile; the finished folder is then left.
+            QuantkitError: planned tensors are missing.
+            ResourceError: the output exists by now; the finished folder is kept.
         """
         self.finish_weights()
         self.write_bytes(SUMS, _sums(self.folder).encode())
@@ -152,31 +154,31 @@ class ArtifactWriter:
             durable.sync_folder(self.folder)
         self._complete = True
         try:
-            self.folder.rename(self.output)  # onto nothing, or onto an empty folder
+            self.folder.rename(self.output)  # fails unless the output is missing or an empty folder
         except OSError as error:
             raise ResourceError(
-                f"cannot name the finished folder `{self.output}`",
+                f"cannot rename the finished folder to `{self.output}`",
                 why=error.strerror,
-                hint=f"mv {self.folder} to a free name; it is complete",
+                hint=f"mv {self.folder} to another name; it is complete",
             ) from error
         with durable.io_errors(self.output):
             durable.sync_folder(self.output.parent)
         return self.output
 
     def _check_space(self) -> None:
-        """A twentieth more than the weights, for what else the folder will hold."""
+        """Require 5 % more than the weights, for the folder's other files."""
         with durable.io_errors(self.folder):
             free = shutil.disk_usage(self.folder).free
         need = sum(shard.nbytes for shard in self.shards) * 21 // 20
         if need > free:
             raise ResourceError(
-                f"not enough disk for `{self.output}`",
+                f"not enough disk space for `{self.output}`",
                 why=f"{need:,} bytes are needed, {free:,} are free, {need - free:,} are missing",
                 hint="free some space, or write to another disk",
             )
 
     def _reserve(self, shard: Shard) -> None:
-        """A file of the final size with its head in place; what comes later cannot lack space."""
+        """Create a shard of its final size with its head; later writes cannot run out of disk."""
         path = self.folder / shard.name
         with durable.io_errors(path):
             fd = durable.create(durable.temporary(path))
@@ -200,7 +202,7 @@ class ArtifactWriter:
 
 
 def check_output(output: Path, source: Path | None = None) -> None:
-    """Nothing, when `output` can become a new folder outside of `source`.
+    """Check that `output` can become a new folder outside of `source`.
 
     Raises:
         InputError: it exists and is not an empty folder, or is a mount point, its parent does not
@@ -208,42 +210,44 @@ def check_output(output: Path, source: Path | None = None) -> None:
         ResourceError: nothing can be written there.
     """
     if output.name in ("", ".."):
-        raise InputError(f"`{output}` is no name for a new folder", hint="-o path/to/new-folder")
+        raise InputError(
+            f"`{output}` is not a valid name for a new folder", hint="-o path/to/new-folder"
+        )
     if output.is_symlink() or (output.exists() and not output.is_dir()):
-        raise InputError(f"`{output}` exists and is not a folder", hint="another -o")
+        raise InputError(f"`{output}` exists and is not a folder", hint="choose another -o")
     if output.is_mount():
         raise InputError(
             f"`{output}` is a mount point",
-            why="the folder is made beside its name and renamed, which no mount point allows",
+            why="quantkit renames a finished folder to this name, which a mount point prevents",
             hint=f"-o {shlex.quote(str(output / 'name'))}",
         )
     if output.is_dir() and any(output.iterdir()):
         raise InputError(
             f"`{output}` exists and is not empty",
-            why="nothing is ever written over",
-            hint="another -o",
+            why="quantkit never overwrites files",
+            hint="choose another -o",
         )
     if not output.parent.is_dir():
         raise InputError(
             f"`{output.parent}` is not a folder",
-            why=f"`{output.name}` would be made in it",
+            why=f"`{output.name}` would be created in it",
             hint=f"mkdir -p {shlex.quote(str(output.parent))}",
         )
-    with durable.io_errors(output):  # whether a folder can be made is known only by making one
+    with durable.io_errors(output):  # only creating a folder shows that it is possible
         Path(mkdtemp(prefix=f".{output.name}.", dir=output.parent)).rmdir()
     if source is not None and output.resolve().is_relative_to(source.resolve()):
         raise InputError(
-            f"`{output}` lies in the model's own folder",
-            why="a model is read while its artifact is written",
+            f"`{output}` is inside the model's folder",
+            why="quantkit reads the model while it writes the output",
             hint=f"-o {shlex.quote(str(source.resolve()))}-quantized",
         )
 
 
 def _claim(folder: Path) -> int:
-    """Make the partial folder, or take over one that a killed run left; a locked descriptor of it.
+    """Create the partial folder, or take over that of a killed run; returns a locked descriptor.
 
-    The lock is the kernel's (flock) on the folder itself, so a killed run never keeps it, and it
-    holds until the folder has its name.
+    The lock is the kernel's (flock) on the folder itself: it ends with the process, and survives
+    the rename.
     """
     with durable.io_errors(folder):
         with suppress(FileExistsError):
@@ -263,7 +267,7 @@ def _claim(folder: Path) -> int:
 
 
 def _take(folder: Path) -> None:
-    """Mark a locked folder as unfinished, and empty it if a killed run left something."""
+    """Mark a locked folder as unfinished, and remove what a killed run left in it."""
     marker = folder / MARKER
     if not marker.is_file() and any(folder.iterdir()):
         raise _in_the_way(folder)
@@ -293,9 +297,9 @@ def _open_folder(folder: Path) -> int:
 
 def _in_the_way(folder: Path) -> InputError:
     return InputError(
-        f"`{folder}` is in the way",
-        why="it is no unfinished run of quantkit",
-        hint="remove it or give it another name",
+        f"`{folder}` already exists",
+        why="it is not an unfinished run of quantkit",
+        hint="remove or rename it",
     )
 
 

@@ -14,7 +14,7 @@ GROUPS = {
 def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
     """Why GPTQModel would not load a linear."""
     if scheme.activation:
-        return "GPTQModel has no 8-bit activations; try: --recipe gptq"
+        return "GPTQModel does not support 8-bit activations; try: --recipe gptq"
     if scheme.group_size and scheme.group_size not in GROUPS[output]:
         sizes = ", ".join(map(str, GROUPS[output]))
         return f"GPTQModel loads {output} with groups of {sizes} or whole channels"

@@ -1,4 +1,4 @@
-"""SGLang on CUDA. Its rules were read in its source, nothing was run."""
+"""SGLang on CUDA. The rules come from its source; none were tested by running it."""
 
 from quantkit.core.engine import Engine
 from quantkit.core.facts import LinearFacts
@@ -13,7 +13,7 @@ MARLIN_CAPABILITY = (8, 0)
 def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why SGLang would not load `linear`."""
     if linear.transposed:
-        return "SGLang has no quantized Conv1D; try: leave it out of the target engines"
+        return "SGLang does not support quantized Conv1D; try: remove it from the target engines"
     if output in ("gptq", "gptq-v2") and not scheme.symmetric:
         return "SGLang loads symmetric GPTQ only; try: --format compressed-tensors"
     if scheme.grid == "int" and scheme.bits not in (4, 8):
@@ -29,15 +29,15 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
     if part == whole or scheme.activation:
         return None
     if output == "bitsandbytes":
-        return "SGLang does not divide what bitsandbytes packed"
+        return "SGLang does not split packed bitsandbytes weights"
     outputs, inputs, group = part.out_features, part.in_features, scheme.group_size
     if group and inputs % group:
-        return f"{inputs} inputs a rank are no whole number of groups of {group}"
+        return f"{inputs} inputs per rank are not a multiple of the group size {group}"
     if output == "awq":
-        return None  # it falls back to AWQ's own kernel
+        return None  # SGLang falls back to AWQ's own kernel
     if outputs % MARLIN_OUTPUTS or inputs % MARLIN_INPUTS:
         return (
-            f"a rank's {outputs} x {inputs} is no multiple of Marlin's tile, "
+            f"a rank's {outputs} x {inputs} is not a multiple of Marlin's tile, "
             f"{MARLIN_OUTPUTS} x {MARLIN_INPUTS}"
         )
     return None
@@ -46,20 +46,20 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
 def refuses_gpu(output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why SGLang has no kernel for a GPU."""
     if capability == "metal":
-        return "SGLang does not run on Apple's GPUs"
+        return "SGLang does not run on Apple GPUs"
     if not capability[:1].isdigit():
-        return "SGLang loads no bitsandbytes on AMD's GPUs" if output == "bitsandbytes" else None
+        return "SGLang does not load bitsandbytes on AMD GPUs" if output == "bitsandbytes" else None
     number = tuple(int(part) for part in capability.split("."))
     if number < LEAST:
-        return f"SGLang begins at compute capability 7.5, this GPU has {capability}"
+        return f"SGLang requires compute capability 7.5 or higher; this GPU has {capability}"
     packed = scheme is not None and scheme.grid == "int" and scheme.activation is None
     if packed and number < MARLIN_CAPABILITY:
-        return "SGLang's Marlin begins at compute capability 8.0"
+        return "SGLang's Marlin kernels require compute capability 8.0 or higher"
     return None
 
 
 def serves(dtype: str, model_type: str, _capability: str | None) -> str:
-    """The dtype that `--dtype auto` stands for: fp16 for fp32, bf16 for Gemma."""
+    """The dtype that `--dtype auto` selects: fp16 for fp32, bf16 for Gemma."""
     if dtype != "F32":
         return dtype
     return "BF16" if model_type.startswith("gemma") else "F16"

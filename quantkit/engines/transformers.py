@@ -13,7 +13,7 @@ NEEDS = {
     "awq": "gptqmodel accelerate",
     "bitsandbytes": "bitsandbytes accelerate",
 }
-"""The formats that it loads, and what it asks for beside itself to do so."""
+"""The formats that it loads, and the packages that it needs for each."""
 
 
 def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
@@ -23,7 +23,7 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     if output in ("gptq", "gptq-v2", "awq"):
         if linear.transposed:
             return (
-                f"transformers stops when it loads {output} into GPT-2's Conv1D; "
+                f"transformers fails when it loads {output} into GPT-2's Conv1D; "
                 "try: --method nf4 --format bitsandbytes"
             )
         legal = AWQ_GROUPS if output == "awq" else GPTQMODEL_GROUPS
@@ -31,20 +31,20 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
             return f"transformers loads {output} with groups of {_list(legal)} or whole channels"
     if output == "compressed-tensors" and not scheme.symmetric:
         return (
-            "transformers cannot load asymmetric compressed-tensors (its packed zero points meet "
-            "an unpacked buffer); try: --format gptq-v2"
+            "transformers cannot load asymmetric compressed-tensors (packed zero points do not "
+            "fit its buffer); try: --format gptq-v2"
         )
     return None
 
 
 def _expert_fault(output: str, scheme: Scheme) -> str | None:
-    """Experts are one fused parameter in transformers 5: few loaders know the way there."""
+    """Why it cannot load experts: transformers 5 fuses them, which few loaders support."""
     if output == "compressed-tensors" and scheme.symmetric and not scheme.activation:
         return None
     if output in ("gptq", "gptq-v2", "awq"):
         return (
-            f"transformers ignores experts in {output} and runs them on random numbers, with no "
-            "more than a warning; try: --format compressed-tensors"
+            f"transformers ignores experts in {output} and runs them with random weights, "
+            "with only a warning; try: --format compressed-tensors"
         )
     return f"transformers cannot load experts in {output} {scheme.label()}; try: leave them out"
 

@@ -51,32 +51,32 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
         return None
     inputs, group = part.in_features, scheme.group_size
     if group and inputs % group:
-        return f"{inputs} inputs a rank are no whole number of groups of {group}"
+        return f"{inputs} inputs per rank are not a multiple of the group size {group}"
     packed, along = (part.out_features, "outputs") if output == "awq" else (inputs, "inputs")
     if scheme.activation is None and packed * scheme.bits % 32:
-        return f"{packed} {along} a rank of {scheme.bits} bits fill no whole 32-bit words"
+        return f"{packed} {along} per rank of {scheme.bits} bits do not fill whole 32-bit words"
     return None
 
 
 def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why vLLM has no kernel for a GPU (its kernels' get_min_capability; issue 54311 for SM100)."""
     if capability == "metal":
-        return "vLLM does not run on Apple's GPUs"
+        return "vLLM does not run on Apple GPUs"
     if not capability[:1].isdigit():
         return None
     number = _version(capability)
     if number < LEAST:
-        return f"vLLM begins at compute capability 7.5, this GPU has {capability}"
+        return f"vLLM requires compute capability 7.5 or higher; this GPU has {capability}"
     if scheme and scheme.activation == "int8-token" and number >= BLACKWELL:
         return (
-            "vLLM's INT8 W8A8 stops with an error on Blackwell "
+            "vLLM's INT8 W8A8 fails on Blackwell "
             f"(compute capability {capability}); try: --recipe w8a16"
         )
     return None
 
 
 def serves(dtype: str, model_type: str, capability: str | None) -> str:
-    """The dtype that `--dtype auto` stands for: 16 bits for fp32, no bf16 before Ampere.
+    """The dtype that `--dtype auto` selects: 16 bits for fp32, no bf16 before Ampere.
 
     vLLM 0.32 source, config/model.py: `_resolve_auto_dtype`.
     """

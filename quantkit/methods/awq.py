@@ -1,4 +1,7 @@
-"""AWQ: channels with large inputs are stretched before rounding, and their producer shrunk."""
+"""AWQ: scale up the weights of channels with large inputs before rounding; shrink the producer.
+
+AWQ, arXiv 2306.00978, section 3.2.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ if TYPE_CHECKING:
 
     from quantkit.stats.inputs import InputStats
 
-ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
-GAIN = 0.98  # of the loss without rescaling, at most; less is not worth touching the producer
-POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # of the inputs' magnitude; more never were best
+ROWS = 256  # of all rows of a group, evenly spaced: enough to rank candidates
+GAIN = 0.98  # of the loss without rescaling, at most; less does not justify a changed producer
+POWERS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # of the inputs' magnitude; larger ones were never best
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,12 @@ class AwqOptions:
 def rescale(
     weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: AwqOptions
 ) -> torch.Tensor | None:
-    """Channel scales (in_features,) of least output error tr(E H E^T) after rounding, or None.
+    """Channel scales, fp32 (in_features,), of least output error tr(E H E^T), or None for none.
 
-    The error of a linear's output follows from the Hessian alone, so no forward is run (the paper
-    replays the block for each of 20 candidates). Scales have geometric mean of extremes 1.
+    `weights` are fp32 (rows, in_features) and not modified. Scales are magnitude^power (section
+    3.2, equation 5), with the geometric mean of their extremes normalized to 1. The error of a
+    linear's output follows from the Hessian alone, so no forward is run (the paper replays the
+    block for each of 20 candidates).
     """
     if not options.rescale:
         return None
@@ -56,7 +61,7 @@ def rescale(
 
     stacked = torch.cat(weights)
     rows = stacked[:: -(-len(stacked) // ROWS)]
-    # scales that storage does not round: which of the candidates is best does not depend on it
+    # fp32 scales: rounding them for storage does not change which candidate is best
     grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32, options.signed)
     hessian = stats.attended(options.sink)
     importance = importance_of(hessian.diagonal())
@@ -85,7 +90,7 @@ def quantize(
     scale_dtype: torch.dtype,
     options: AwqOptions,
 ) -> list[Solved]:
-    """Each (rescaled) weight rounded by itself."""
+    """Each (rescaled) weight, fp32 (rows, in_features), rounded by itself; none is modified."""
     from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import round_each
 
@@ -95,7 +100,7 @@ def quantize(
 
 
 def workspace(group: GroupShape) -> int:
-    """The most of trying candidates on some rows, and of folding the best one."""
+    """Bytes: the larger of trying candidates on some rows, and of folding the best one."""
     trying = (1 if group.mixes_tokens else 0) * square(group) + 8 * FP32 * ROWS * group.inputs
     return max(copies(group) + FP32 * group.weights + trying, folding(group))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quantkit.grid.qtensor import QTensor
     from quantkit.stats.inputs import InputStats
 
-TRIALS = (1.0, 0.94, 1.06)  # of the scale of least weighted error
+TRIALS = (1.0, 0.94, 1.06)  # factors of the scale of least weighted error
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class GptqOptions:
     damp: added to the diagonal of H, in units of its mean.
     scale_free_damping: damp is in units of each entry of the diagonal instead.
     sink: weight of the sequences' first tokens where keys and values are made, in units of all
-        tokens together; plain GPTQ ruins those that every query looks at.
+        tokens together; every query attends to them (attention sink, arXiv 2309.17453).
     signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
     search: a group's scale spans it ("minmax"), has the least error weighted by the pivots
-        ("weighted"), or is the best of some around that one by a run through the group ("trial").
-    order: channels with large inputs first, groups kept together ("group"), or as they stand.
-    keep_better_rows: rows on which rounding to nearest loses less are taken from there.
+        ("weighted"), or is the best of some near that one in trial solves of the group ("trial").
+    order: channels with large inputs first, groups kept together ("group"), or unchanged.
+    keep_better_rows: rows on which rounding to nearest loses less keep that result.
     """
 
     damp: float = 0.05
@@ -55,13 +55,15 @@ def quantize(
     scale_dtype: torch.dtype,
     options: GptqOptions,
 ) -> list[Solved]:
-    """All weights solved as one: their rows share the Hessian and its factor.
+    """All weights, fp32 (rows, in_features), solved as one: rows share the Hessian and its factor.
+
+    Each result has the shape of its weight. Neither weights nor statistics are modified.
 
     Raises:
         QuantkitError: there are no statistics.
     """
     if stats is None:
-        raise QuantkitError("gptq needs calibration inputs", hint="rtn works without")
+        raise QuantkitError("gptq needs calibration inputs", hint="use rtn, which needs none")
     import torch
 
     from quantkit.grid.affine import AffineGrid
@@ -88,7 +90,7 @@ def quantize(
 def _feedback(
     stats: InputStats, size: int, options: GptqOptions
 ) -> tuple[Feedback | None, tuple[str, ...]]:
-    """The factor of the damped Hessian with its order, and the fallbacks that it took."""
+    """The factor of the damped Hessian with its order (None if none exists), and the fallbacks."""
     from quantkit.grid.ldlq import factor
 
     hessian = stats.attended(options.sink)
@@ -107,7 +109,7 @@ def _feedback(
 
 
 def _ladder(damp: float) -> Iterator[tuple[float, torch.dtype]]:
-    """What is tried until the Hessian is positive definite: precision first, then more damping."""
+    """Damping and precision to try until the Hessian is positive definite: precision first."""
     import torch
 
     yield damp, torch.float32
@@ -117,10 +119,11 @@ def _ladder(damp: float) -> Iterator[tuple[float, torch.dtype]]:
 
 
 def _order(diagonal: torch.Tensor, size: int, options: GptqOptions) -> torch.Tensor:
-    """Channel at each position; the last is rounded first (GAR, arXiv 2505.14638).
+    """Channel at each position, int64 (in_features,); the last is rounded first.
 
-    Groups by mean, and channels within a group, so that codes written back in their natural order
-    keep one scale per run of `size` channels.
+    `diagonal` is that of the Hessian, fp32 (in_features,). Groups are sorted by their mean, and
+    channels within each group, so that codes written back in their natural order have one scale
+    per run of `size` channels (group-aware reordering, GAR, arXiv 2505.14638).
     """
     import torch
 
@@ -139,7 +142,7 @@ def _solve(
     grid: AffineGrid,
     options: GptqOptions,
 ) -> QTensor:
-    """The stacked weights rounded with feedback, back in the natural order of channels."""
+    """`stacked`, fp32 (rows, in_features), rounded with feedback, in the natural channel order."""
     import torch
 
     from quantkit.grid.ldlq import ldlq
@@ -173,7 +176,10 @@ def _better_rows(
     stacked: torch.Tensor,
     hessian: torch.Tensor,
 ) -> tuple[QTensor, torch.Tensor]:
-    """Row by row the one of less loss: rows are independent, so neither is ever beaten."""
+    """Per row the result of less loss, and the losses, fp32 (rows,); rows are independent.
+
+    `stacked` is fp32 (rows, in_features), `hessian` fp32 (in_features, in_features).
+    """
     import torch
 
     from quantkit.grid.quadratic import row_losses
@@ -199,7 +205,7 @@ def _split(
     rows: list[int],
     notes: tuple[str, ...],
 ) -> Iterator[Solved]:
-    """One Solved for each of the weights that were stacked."""
+    """One Solved for each stacked weight; `losses` and `whole` (squared norms) are fp32 (rows,)."""
     start = 0
     for count in rows:
         part = slice(start, start + count)
@@ -217,7 +223,7 @@ def _split(
 
 
 def workspace(group: GroupShape) -> int:
-    """All linears stacked; the Hessian is ordered and factored, then LDLQ, then nearest codes."""
+    """Bytes: stacked linears; the Hessian is ordered, factored, then LDLQ, then nearest codes."""
     weights, hessian = group.weights, square(group)
     width = min(sum(group.outputs), max(16, NUMBERS // group.inputs))
     chunk = width * (5 * group.inputs + FP32 * group.group * (4 * len(TRIALS) + 2))

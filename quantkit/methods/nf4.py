@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # of a block's absmax
 REFITS = 2
-NUMBERS = 1 << 18  # searched at a time: 1 MB of fp32
-PLACES = 4096  # of [-1, 1] at which the search looks the nearest value up
+NUMBERS = 1 << 18  # weights searched at a time: 1 MB of fp32
+PLACES = 4096  # intervals of [-1, 1] in the table of nearest values
 TINY = 1e-38  # bitsandbytes' least scale
 
 
@@ -27,7 +27,7 @@ TINY = 1e-38  # bitsandbytes' least scale
 class Nf4Options:
     """search: scales of least error, weighted by the Hessian's diagonal where inputs are known.
 
-    Without it codes and scales, nested ones too, are those of bitsandbytes, bit for bit.
+    Without it, codes and scales, nested ones too, equal those of bitsandbytes bit for bit.
     """
 
     search: bool = True
@@ -41,7 +41,7 @@ def quantize(
     scale_dtype: torch.dtype,  # noqa: ARG001 - NF4 keeps fp32, or 8 bits
     options: Nf4Options,
 ) -> list[Solved]:
-    """Each weight by itself."""
+    """Each weight, fp32 (rows, in_features), rounded by itself; none is modified."""
     from quantkit.grid.nearest import importance_of
     from quantkit.grid.quadratic import relative_loss
 
@@ -57,7 +57,11 @@ def quantize(
 
 
 def _rounded(weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme) -> QTensor:
-    """One weight (rows, in_features); the last of its blocks may be short."""
+    """One weight, fp32 (rows, in_features), rounded; the last of its blocks may be short.
+
+    `importance` is fp32 (in_features,); None takes absmax scales as bitsandbytes does (blockwise
+    k-bit quantization: QLoRA, arXiv 2305.14314, sections 2 and 3).
+    """
     import torch
 
     from quantkit.grid.dynamic8 import nested_of, nested_scales
@@ -74,9 +78,9 @@ def _rounded(weight: torch.Tensor, importance: torch.Tensor | None, scheme: Sche
         scales = _searched(blocks, scales, importance)
     nested = nested_of(scales) if scheme.double_quant else None
     stored = scales if nested is None else nested_scales(nested)
-    if importance is not None:  # a scale of 0 belongs to zeros
+    if importance is not None:  # a block of zeros has scale 0
         scaled = blocks * torch.where(stored.abs() < TINY, 0, 1 / stored)[:, None]
-    else:  # bitsandbytes rounds by the scale as it was before it is itself rounded
+    else:  # bitsandbytes computes codes with the scale before nesting rounds it
         scaled = blocks * (1 / scales.clamp(min=TINY))[:, None]
         if short:
             scaled[-1] = blocks[-1] / scales[-1]
@@ -87,7 +91,10 @@ def _rounded(weight: torch.Tensor, importance: torch.Tensor | None, scheme: Sche
 
 
 def _searched(blocks: torch.Tensor, absmax: torch.Tensor, importance: torch.Tensor) -> torch.Tensor:
-    """Scales (blocks,) of least weighted error; `importance` repeats along the flattened weight."""
+    """Scales, fp32 (blocks,), of least weighted error for `blocks`, fp32 (blocks, size).
+
+    `absmax` is fp32 (blocks,), `importance` fp32 (in_features,), repeated for each row.
+    """
     import torch
 
     size = blocks.shape[1]
@@ -102,7 +109,11 @@ def _searched(blocks: torch.Tensor, absmax: torch.Tensor, importance: torch.Tens
 
 
 class _Search:
-    """The best scale so far of each block."""
+    """The best scale so far of each block.
+
+    blocks, weights: fp32 (n, size), values and the weights of their squared errors. absmax: fp32
+    (n,). None of them is modified.
+    """
 
     def __init__(self, blocks: torch.Tensor, weights: torch.Tensor, absmax: torch.Tensor) -> None:
         import torch
@@ -118,6 +129,7 @@ class _Search:
         self.buffer = torch.empty_like(blocks)
 
     def run(self) -> torch.Tensor:
+        """Try fractions of the absmax, then least-squares fits; scales, fp32 (n,)."""
         import torch
 
         for fraction in FRACTIONS:
@@ -125,13 +137,14 @@ class _Search:
         for _ in range(REFITS):
             values = self.values(self.scales)
             weighted = values * self.weights
+            # least squares for fixed codes v: s = sum(w v x) / sum(w v^2)
             power = torch.linalg.vecdot(weighted, values)
             match = torch.linalg.vecdot(weighted, self.blocks)
             self.offer(torch.where(power > 0, match / power, self.scales))
         return self.scales
 
     def offer(self, scales: torch.Tensor) -> None:
-        """Takes these scales for the blocks where they are better."""
+        """Keep these scales, fp32 (n,), for the blocks where they have less error."""
         import torch
 
         residual = self.values(scales).mul_(scales[:, None]).sub_(self.blocks).square_()
@@ -141,7 +154,11 @@ class _Search:
         self.scales = torch.where(better, scales, self.scales)
 
     def values(self, scales: torch.Tensor) -> torch.Tensor:
-        """The nearest of the 16 values, in units of `scales`; a table lookup is 5 times faster."""
+        """The nearest of the 16 NF4 values to blocks / `scales`, fp32 (n, size), for fp32 (n,).
+
+        A table of PLACES intervals is 5 times faster than a search; values at the boundary of two
+        codes may get either.
+        """
         import torch
 
         places = torch.mul(
@@ -152,7 +169,7 @@ class _Search:
 
 
 def workspace(group: GroupShape) -> int:
-    """Copies in fp32 and codes; dequantizing looks values up by 64-bit places: 16 bytes each."""
+    """Bytes: copies in fp32 and codes; dequantizing indexes a table by int64: 16 bytes a weight."""
     return copies(group) + group.weights + max(16 * group.largest, searching(group.largest))
 
 

@@ -35,7 +35,7 @@ def quantize(
     scale_dtype: torch.dtype,
     options: RtnOptions,
 ) -> list[Solved]:
-    """Each weight rounded by itself."""
+    """Each weight, fp32 (rows, in_features), rounded by itself; none is modified."""
     from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import round_each
 
@@ -45,7 +45,7 @@ def quantize(
 
 
 def workspace(group: GroupShape) -> int:
-    """Copies in fp32, and one linear after the other rounded."""
+    """Bytes: copies in fp32, and one linear rounded at a time."""
     return copies(group) + rounding_each(group)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quantkit.stats.inputs import InputStats
 
 ALPHAS = tuple(i / 10 for i in range(11))
-ROWS = 256  # of all rows of a group, evenly spaced: enough to tell candidates apart
+ROWS = 256  # of all rows of a group, evenly spaced: enough to rank candidates
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,21 @@ class SmoothquantOptions:
     search: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse an alpha that no share is."""
+        """Check that alpha is at most 1."""
         if self.alpha is not None and self.alpha > 1:
-            raise ValueError(f"alpha is a share from 0 to 1, not {self.alpha}")
+            raise ValueError(f"alpha must be from 0 to 1, not {self.alpha}")
 
 
 @one_thread()
 def rescale(
     weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: SmoothquantOptions
 ) -> torch.Tensor | None:
-    """Scales max|x|^alpha / max|w|^(1 - alpha) (equation 4) of least expected error, or None."""
+    """Channel scales, fp32 (in_features,), of least expected error, or None for none.
+
+    Candidates are max|x|^alpha / max|w|^(1 - alpha) (SmoothQuant, arXiv 2211.10438, equation 4),
+    with the geometric mean of their extremes normalized to 1. `weights` are fp32 (rows,
+    in_features) and not modified.
+    """
     if not options.rescale:
         return None
     import torch
@@ -61,7 +66,7 @@ def rescale(
 
 
 def _floored(ranges: torch.Tensor) -> torch.Tensor:
-    """Ranges of channels without the dead ones' zeros."""
+    """Ranges of channels, fp32 (in_features,), with a lower bound for dead channels (all zeros)."""
     return ranges.clamp(min=max(float(ranges.amax()) * 1e-5, 1e-30))
 
 
@@ -70,7 +75,8 @@ def _expected_error(
 ) -> float:
     """Squared output error of rounded weights on all tokens, plus that of rounded inputs.
 
-    The latter from the sample, with errors of channels taken for independent.
+    `weight` is fp32 (rows, in_features), `s` fp32 (in_features,). The error of inputs is estimated
+    from the sample, with errors of channels assumed independent: sum_j E[e_j^2] |w_j|^2.
     """
     import torch
 
@@ -97,7 +103,10 @@ def quantize(
     scale_dtype: torch.dtype,
     options: SmoothquantOptions,
 ) -> list[Solved]:
-    """Each (rescaled) weight rounded by itself; scales are positive, as int8 kernels expect."""
+    """Each (rescaled) weight, fp32 (rows, in_features), rounded by itself; none is modified.
+
+    Scales are positive, as int8 kernels expect.
+    """
     from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import round_each
 
@@ -107,7 +116,7 @@ def quantize(
 
 
 def workspace(group: GroupShape) -> int:
-    """The most of trying candidates on the sample, and of folding the best one."""
+    """Bytes: the larger of trying candidates on the sample, and of folding the best one."""
     trying = 3 * FP32 * group.weights + 4 * FP32 * group.sample * group.inputs
     return max(copies(group) + trying, folding(group))
 

@@ -1,4 +1,4 @@
-"""Whether a checkpoint holds the model that its config describes, told from the headers alone."""
+"""Check from the headers alone that a checkpoint contains the model that its config describes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,22 +7,22 @@ from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 
 NAMED = 3
-"""So many names of a kind are told, and the count of the rest."""
+"""Names that a message lists before it counts the rest."""
 Wanted = tuple[str | None, tuple[int, ...] | None]
-"""The tensor of a checkpoint that a model loads, if it is there, and its shape, if it is known."""
+"""Checkpoint name of a tensor that a model loads (None: missing), and its shape (None: any)."""
 
 
 def check_complete(
     folder: Path, stored: Mapping[str, TensorInfo], wanted: Mapping[str, Wanted], *, plain: bool
 ) -> None:
-    """Nothing, when every tensor of the model is in the checkpoint, in the shape that it must have.
+    """Check that every tensor of the model is in the checkpoint, in the shape that it must have.
 
     `stored` are the tensors of the checkpoint in `folder`, `wanted` those of the model, by name;
     `plain`: none of them is quantized.
 
     Raises:
-        InputError: some are missing, or of another shape; all are counted, the first are named.
-        RefusedError: the checkpoint names or cuts its tensors otherwise than the model does.
+        InputError: tensors are missing or have another shape; the first ones are named.
+        RefusedError: the checkpoint names or splits its tensors differently from the model.
     """
     missing = [name for name, (source, _) in wanted.items() if source is None]
     if missing:
@@ -32,32 +32,34 @@ def check_complete(
     for name, (source, shape) in wanted.items():
         found = stored[source or name].shape
         if shape is not None and found != shape:
-            faults.append(f"`{name}` is {found} in the checkpoint, config.json makes it {shape}")
+            faults.append(
+                f"`{name}` has shape {found} in the checkpoint, but {shape} by config.json"
+            )
     if faults:
         more = f"{len(faults) - NAMED} more" if len(faults) > NAMED else ""
         raise InputError(
-            f"config.json of `{folder}` does not fit its weights",
+            f"config.json of `{folder}` does not match the weights",
             why="\n".join(filter(None, (*faults[:NAMED], more))),
-            hint="the config.json that belongs to these weights",
+            hint="use the config.json that belongs to these weights",
         )
 
 
 def _incomplete(
     folder: Path, stored: set[str], missing: list[str], used: set[str], *, plain: bool
 ) -> QuantkitError:
-    """Tensors that stay over where others are missing are the same ones, named or cut otherwise."""
+    """Unused tensors beside missing ones are probably the same, with other names or splits."""
     over = sorted(n for n in stored - used if n.endswith("weight"))
     if plain and over:
         return RefusedError(
-            f"`{folder}` stores {_some(over)}, where the model has {_some(missing)}",
-            why="transformers renames or merges these tensors while it loads them; "
-            "quantkit reads and writes them one by one, as they are stored",
-            hint="another model; such checkpoints cannot be quantized yet",
+            f"`{folder}` contains {_some(over)} where the model needs {_some(missing)}",
+            why="transformers renames or merges these tensors when it loads them; "
+            "quantkit reads and writes tensors as they are stored",
+            hint="use another model; such checkpoints are not supported yet",
         )
     return InputError(
         f"{_some(missing)} not in `{folder}`",
-        why="config.json describes a model that has them",
-        hint="a folder whose safetensors files hold the whole model",
+        why="the model in config.json needs them",
+        hint="use a folder whose safetensors files contain the whole model",
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the small model that ships with quantkit lies."""
+"""Path of the small model that ships with quantkit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A model folder, plain or quantized, opened: its files, its skeleton, its dtype and its format."""
+"""Open a model folder, plain or quantized: files, skeleton, dtype and format."""
 
 from pathlib import Path
 
@@ -15,19 +15,19 @@ from quantkit.model.opened import OpenModel, computed_in
 from quantkit.model.skeleton import Skeleton, build_skeleton, read_config, source_name
 
 ENCODERS = ("vision_config", "audio_config")
-"""Of a multimodal model, in its config."""
+"""Config keys that a multimodal model has for its encoders."""
 
 
 def open_model(
     folder: Path, session: Session = Session(), *, skeleton: Skeleton | None = None
 ) -> OpenModel:
-    """A plain model folder, or an artifact of a known format, ready to run block by block.
+    """Open a plain model, or an artifact in a supported format, to run it block by block.
 
-    A `skeleton` that is at hand already is not built again.
+    A `skeleton` that is given is used; otherwise one is built.
 
     Raises:
-        InputError: it is no model folder, or tensors are missing or of another shape.
-        RefusedError: its architecture, format or way of storing tensors is not known.
+        InputError: not a model folder, or tensors are missing or have another shape.
+        RefusedError: its architecture, format or tensor layout is not supported.
     """
     checkpoint = open_checkpoint(folder)
     if skeleton is None:
@@ -46,8 +46,8 @@ def _dtype(skeleton: Skeleton, checkpoint: Checkpoint) -> torch.dtype:
     """The dtype of the input embedding, which no format quantizes.
 
     Raises:
-        InputError: it is not there.
-        RefusedError: it is there in another guise, or in a dtype that is not computed in.
+        InputError: the embedding is missing.
+        RefusedError: it has another name, or a dtype that is not supported.
     """
     embedding = skeleton.model.get_input_embeddings()
     name = next(n for n, m in skeleton.model.named_modules() if m is embedding)
@@ -55,22 +55,22 @@ def _dtype(skeleton: Skeleton, checkpoint: Checkpoint) -> torch.dtype:
     encoders = [key.removesuffix("_config") for key in ENCODERS if key in checkpoint.config]
     if source is None and encoders:
         raise RefusedError(
-            f"`{checkpoint.folder}` is a model of {' and '.join(encoders)} beside text",
-            why=f"its text model is stored under other names than `{name}.weight`; "
-            "quantkit reads and writes tensors one by one, as they are stored",
-            hint="a text model of that family; such checkpoints cannot be quantized yet",
+            f"`{checkpoint.folder}` is a multimodal model (text, {' and '.join(encoders)})",
+            why=f"its text model is not stored under names such as `{name}.weight`; "
+            "quantkit reads and writes tensors as they are stored",
+            hint="use a text-only model of that family; such checkpoints are not supported yet",
         )
     if source is None:
         raise InputError(
             f"`{name}.weight` is not in `{checkpoint.folder}`",
-            hint="a folder whose safetensors files hold the whole model",
+            hint="use a folder whose safetensors files contain the whole model",
         )
     dtype = TORCH_DTYPES[checkpoint.names[source].dtype]
     if dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise RefusedError(
-            f"`{source}` is {checkpoint.names[source].dtype}",
+            f"`{source}` has dtype {checkpoint.names[source].dtype}, which is not supported",
             why="quantkit reads models in fp32, fp16 and bf16",
-            hint="the model in bf16",
+            hint="use the model in bf16",
         )
     return dtype
 
@@ -81,15 +81,15 @@ def _format(checkpoint: Checkpoint) -> Format | None:
         return None
     if not isinstance(stated, dict):
         raise InputError(
-            f"`quantization_config` of `{checkpoint.folder}` is no JSON object",
-            hint="the config.json that belongs to these weights",
+            f"`quantization_config` of `{checkpoint.folder}` is not a JSON object",
+            hint="use the config.json that belongs to these weights",
         )
     for name in registry.names("formats"):
         found: Format = registry.load("formats", name, "FORMAT")
         if found.matches(stated):
             return found
     raise RefusedError(
-        f"`{checkpoint.folder}` is quantized in a format quantkit does not read",
-        why=f"quantization_config says {stated.get('quant_method', 'nothing')!r}",
-        hint=f"one of {', '.join(registry.names('formats'))}, or the original model",
+        f"`{checkpoint.folder}` is quantized in a format that is not supported",
+        why=f"quant_method in its quantization_config is {stated.get('quant_method', 'unset')!r}",
+        hint=f"use one of {', '.join(registry.names('formats'))}, or the original model",
     )

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class OpenModel:
     """A skeleton and the checkpoint that its weights come from, one tensor at a time.
 
-    `source_dtype` is the model's own, `dtype` that of the computation: the same, but fp32 for fp16
-    models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
+    `source_dtype` is the stored dtype, `dtype` that of the computation: the same, except fp32 for
+    fp16 models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
     """
 
     skeleton: Skeleton
@@ -60,7 +60,7 @@ class OpenModel:
         return self.skeleton.model.config
 
     def source_name(self, name: str) -> str | None:
-        """The checkpoint's name of parameter `name`; None where it has none."""
+        """The checkpoint's name of parameter `name`; None where it contains no such tensor."""
         return source_name(self.skeleton.model, name, self.checkpoint.names)
 
     def scheme(self, linear: str) -> Scheme | None:
@@ -70,7 +70,7 @@ class OpenModel:
         return self.format.parse(self.checkpoint.config["quantization_config"], linear)
 
     def qtensor(self, linear: str) -> QTensor:
-        """The decoded codes and scales of a quantized linear.
+        """The codes and scales of a quantized linear, decoded; logical shape (out, in_features).
 
         Raises:
             InputError: a tensor that the format needs is not in the checkpoint.
@@ -86,13 +86,13 @@ class OpenModel:
                 raise InputError(
                     f"`{linear}.{suffix}` is not in `{self.checkpoint.folder}`",
                     why=f"format {self.format.name} needs it",
-                    hint="quantize again, or list the module as not converted",
+                    hint="quantize again, or exclude the module in quantization_config",
                 )
             tensors[suffix] = self.checkpoint.tensor(name)
         return self.format.decode(tensors, scheme, facts)
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:
-        """Every tensor that is loaded, and its shape; None where the format's decode knows it."""
+        """Name and shape of each loaded tensor; None where the format's decode checks it."""
         for path, module in self.skeleton.model.named_modules():
             parameters = module.named_parameters(recurse=False)
             for key, tensor in (*parameters, *persistent_buffers(module)):
@@ -105,10 +105,12 @@ class OpenModel:
                     yield f"{path}.{suffix}", None
 
     def parameter(self, name: str) -> torch.Tensor:
-        """Parameter `name` as the model computes with it: decoded, in `dtype`, on `device`.
+        """Parameter `name` in the module's own shape, decoded, in `dtype`, on `device`.
+
+        A Conv1D weight is (in_features, out_features). The caller may modify the tensor.
 
         Raises:
-            InputError: the checkpoint does not hold it.
+            InputError: the checkpoint does not contain it.
         """
         linear, _, key = name.rpartition(".")
         module = self.skeleton.model.get_submodule(linear)
@@ -128,7 +130,7 @@ class OpenModel:
         return source
 
     def load(self, name: str, module: nn.Module) -> None:
-        """Give `module` (not its children) its real parameters and buffers."""
+        """Set the real parameters and buffers of `module`, not those of its children."""
         for key, _ in list(module.named_parameters(recurse=False)):
             tensor = self.parameter(f"{name}.{key}")
             setattr(module, key, nn.Parameter(tensor, requires_grad=False))
@@ -136,12 +138,12 @@ class OpenModel:
             setattr(module, key, self._buffer(f"{name}.{key}", meta.dtype))
 
     def _buffer(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """Buffer `name` in the dtype that it was made in; the model's gives way to `self.dtype`."""
+        """Buffer `name`, of any shape, in its own `dtype`; the model's becomes `self.dtype`."""
         kept = self.dtype if dtype is self.source_dtype else dtype
         return self.checkpoint.tensor(self._stored(name)).to(self.device, kept)
 
     def load_block(self, index: int) -> nn.Module:
-        """Block `index` with its weights in memory; `release` lets go of them."""
+        """Block `index` with its weights in memory; `drop` releases them."""
         block = self.skeleton.blocks[index]
         for name, module in block.named_modules():
             self.load(".".join(filter(None, (self.skeleton.block_name(index), name))), module)
@@ -153,7 +155,11 @@ class OpenModel:
         return block
 
     def enter(self, *input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
-        """Batches of hidden states before the first block, and how each block is called on them."""
+        """Batches of hidden states before the first block, and how each block is called on them.
+
+        Each of `input_ids` is int64 (windows, length), each batch (sequences, length, width) in
+        `dtype`. The lists of calls are per batch, one entry for each block.
+        """
         for windows in input_ids:
             check_ids(self, windows)
         batches = [
@@ -168,10 +174,11 @@ class OpenModel:
     def walk(
         self, *input_ids: torch.Tensor, report: Report = silent
     ) -> Iterator[list[torch.Tensor]]:
-        """After each block in turn, the batches of its output; one block's weights in memory.
+        """Yield the batches of output after each block; one block's weights are in memory.
 
-        Each of `input_ids` (windows, length) is batched by itself. It is the list that goes on to
-        the next block: what is put into it is computed with.
+        Each of `input_ids`, int64 (windows, length), is batched by itself; a batch of output is
+        (sequences, length, width) in `dtype`. The same list is yielded each time and goes on to
+        the next block: a caller may replace its items, and the next block computes with them.
         """
         batches, calls = self.enter(*input_ids)
         count = len(self.skeleton.blocks)
@@ -187,7 +194,7 @@ class OpenModel:
             yield batches
 
     def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
-        """The last block's output (windows, length, width), each block's weights read once."""
+        """The last block's output (windows, length, width), in `dtype`; ids are int64."""
         batches: list[torch.Tensor] = []
         for batches in self.walk(input_ids, report=report):  # noqa: B007 - the last are wanted
             pass
@@ -199,12 +206,12 @@ class OpenModel:
 
 
 def computed_in(source: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype that a model stored in `source` is computed in: a CPU has no fast fp16."""
+    """The dtype to compute in for a stored dtype `source`: a CPU has no fast fp16."""
     return torch.float32 if source is torch.float16 and device.type == "cpu" else source
 
 
 def check_ids(model: OpenModel, input_ids: torch.Tensor) -> None:
-    """Nothing, when the model has an embedding for every token.
+    """Check that the model has an embedding for every id in `input_ids`, int64 (windows, length).
 
     Raises:
         InputError: tokens were added to the tokenizer and not to the model.
@@ -213,14 +220,14 @@ def check_ids(model: OpenModel, input_ids: torch.Tensor) -> None:
     highest = int(input_ids.max())
     if highest >= known:
         raise InputError(
-            f"the tokenizer of `{model.checkpoint.folder}` makes token {highest:,}",
+            f"the tokenizer of `{model.checkpoint.folder}` produces token id {highest:,}",
             why=f"the model has embeddings for {known:,} tokens",
-            hint="the tokenizer that belongs to this model",
+            hint="use the tokenizer that belongs to this model",
         )
 
 
 def drop(block: nn.Module) -> None:
-    """Let go of a loaded block's weights and hooks."""
+    """Release a loaded block's weights and remove its hooks."""
     release(block)
     for module in block.modules():
         module._forward_pre_hooks.clear()  # noqa: SLF001 - torch has no public way to list them
@@ -239,6 +246,6 @@ def load_dense(model: OpenModel) -> "PreTrainedModel":
 
 
 def context_length(model: OpenModel) -> int:
-    """The longest sequence that the model was made for, in tokens."""
+    """The config's `max_position_embeddings`, in tokens; 2^30 where it states none."""
     config = model.config.get_text_config()
     return int(getattr(config, "max_position_embeddings", None) or 1 << 30)

@@ -22,7 +22,7 @@ class Skeleton:
     """A transformers model whose parameters are all on the meta device.
 
     `prefix` is the module path of the decoder blocks, e.g. `model.layers`; `head` that of the
-    output head. Buffers that no checkpoint holds (rotary frequencies) are real.
+    output head. Buffers that no checkpoint contains (rotary frequencies) are real.
     """
 
     model: "PreTrainedModel"
@@ -40,11 +40,11 @@ class Skeleton:
 
 
 def read_config(folder: Path, session: Session = Session()) -> Any:
-    """The transformers config of `folder`, with attention chosen by us and no code run.
+    """The transformers config of `folder` with SDPA attention; custom code runs only with trust.
 
     Raises:
-        InputError: transformers cannot make sense of config.json.
-        RefusedError: the architecture is unknown, or needs code of the folder.
+        InputError: transformers does not support config.json.
+        RefusedError: the model requires custom code that the session does not trust.
     """
     from transformers import AutoConfig
 
@@ -55,14 +55,14 @@ def read_config(folder: Path, session: Session = Session()) -> Any:
     except Exception as error:  # configs validate themselves with errors of their own
         if "trust_remote_code" in str(error):
             raise RefusedError(
-                f"`{folder}` needs code of its own to load",
+                f"`{folder}` requires custom code to load",
                 why=said(error),
-                hint="read that code, then add --trust-remote-code",
+                hint="review that code, then add --trust-remote-code",
             ) from error
         raise InputError(
-            f"config.json of `{folder}` is not one of a model that transformers knows",
+            f"config.json of `{folder}` does not describe a model that transformers supports",
             why=said(error),
-            hint="a folder of a decoder model with `model_type` in its config.json",
+            hint="use a decoder model whose config.json contains `model_type`",
         ) from error
     config.quantization_config = None
     del config.quantization_config
@@ -71,10 +71,10 @@ def read_config(folder: Path, session: Session = Session()) -> Any:
 
 
 def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
-    """The model that `config` describes, without a single weight in memory.
+    """Build the model that `config` describes with its weights on the meta device.
 
     Raises:
-        RefusedError: it is no causal language model, or has no list of decoder blocks.
+        RefusedError: not a causal language model, or without a list of decoder blocks.
     """
     from transformers import AutoModelForCausalLM
 
@@ -93,11 +93,11 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
             model = build()
         model.eval().requires_grad_(requires_grad=False)
         _fill_buffers(model)
-    except Exception as error:  # modeling code divides by, indexes and looks up what configs say
+    except Exception as error:  # modeling code can raise anything when a config is wrong
         raise RefusedError(
             f"`{config.model_type}` cannot be built as a causal language model",
             why=said(error),
-            hint="quantkit handles decoder models that transformers has as AutoModelForCausalLM",
+            hint="use a decoder model that transformers supports as AutoModelForCausalLM",
         ) from error
     head = model.get_output_embeddings()
     name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
@@ -105,12 +105,12 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
 
 
 def said(error: Exception) -> str:
-    """The first line of what a library's error says, for people."""
+    """The first line of an error's message, or its type where that is empty."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _fill_buffers(model: "PreTrainedModel") -> None:
-    """Compute the buffers that no checkpoint holds, on the CPU."""
+    """Compute the buffers that no checkpoint contains, on the CPU."""
     for module in model.modules():
         names = [
             name
@@ -125,7 +125,7 @@ def _fill_buffers(model: "PreTrainedModel") -> None:
 
 
 def _block_list(model: nn.Module) -> str:
-    """The path of the longest ModuleList of like modules."""
+    """The path of the longest ModuleList whose modules have one type and contain linears."""
     lists: dict[str, nn.ModuleList] = {
         name: module
         for name, module in model.named_modules()
@@ -135,14 +135,14 @@ def _block_list(model: nn.Module) -> str:
     }
     if not lists:
         raise RefusedError(
-            f"`{type(model).__name__}` has no list of decoder blocks",
-            hint="quantkit handles models whose blocks are a torch ModuleList",
+            f"`{type(model).__name__}` contains no list of decoder blocks",
+            hint="use a model whose blocks are a torch ModuleList",
         )
     return max(lists, key=lambda name: (len(lists[name]), -name.count(".")))
 
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """The buffers of `module` itself that a checkpoint holds."""
+    """The named buffers of `module` itself that a checkpoint contains, of any shape and dtype."""
     passing = module._non_persistent_buffers_set  # noqa: SLF001 - torch has no public name for it
     return [(n, buffer) for n, buffer in module.named_buffers(recurse=False) if n not in passing]
 
@@ -159,7 +159,7 @@ def is_transposed(module: nn.Module) -> bool:
 
 
 def linear_facts(name: str, module: nn.Module, fused: tuple[str, ...] = ()) -> LinearFacts:
-    """Shape and kind of a linear, without its numbers."""
+    """Shape and kind of a linear; its weight may be on the meta device."""
     shape = tuple(module.weight.shape)  # type: ignore[arg-type]  # a Parameter
     transposed = is_transposed(module)
     out_features, in_features = reversed(shape) if transposed else shape
@@ -167,7 +167,7 @@ def linear_facts(name: str, module: nn.Module, fused: tuple[str, ...] = ()) -> L
 
 
 def source_name(model: "PreTrainedModel", name: str, present: Collection[str]) -> str | None:
-    """The checkpoint's name of parameter `name`, or None where it holds none.
+    """The checkpoint's name of parameter `name`, or None where it contains no such tensor.
 
     Old checkpoints leave out the base model's prefix (GPT-2's `transformer.`), or carry one that
     the module tree does not have.

@@ -19,16 +19,18 @@ from quantkit.model.skeleton import Skeleton, is_linear, linear_facts, persisten
 from quantkit.model.walk import BlockInputs, embed
 
 TOLERANCE = 1e-5
-"""Largest relative change of a block's fp32 output under which a rescaling counts as exact."""
+"""Largest relative change of a block's fp32 output under which a rescaling counts as exact:
+above the rounding of fp32 (about 1e-7 an operation), below any change of the function."""
 
 _TOKENS = 12
+"""Length of the traced sequence: one forward is cheap, and later positions show token mixing."""
 
 
 @dataclass(frozen=True)
 class LinearGroup:
     """Linears of a block that read the same input tensor, in call order.
 
-    `mixes_tokens`: one of them feeds later positions, as keys and values do.
+    `mixes_tokens`: one of them affects later positions, as keys and values do.
     """
 
     names: tuple[str, ...]
@@ -51,11 +53,11 @@ class ScalePair:
     run: int = 1
 
     def columns(self, rows: torch.Tensor) -> torch.Tensor:
-        """Spread a vector over the producer's rows to the consumers' columns."""
+        """Copy a vector (rows,) of the producer to (columns,) of the consumers; any dtype."""
         return rows.view(-1, self.run).repeat_interleave(self.repeat, 0).flatten()
 
     def rows(self, columns: torch.Tensor) -> torch.Tensor:
-        """The largest of the columns that each row serves."""
+        """The maximum (rows,) of the columns that each row serves, from (columns,); any dtype."""
         return columns.view(-1, self.repeat, self.run).amax(1).flatten()
 
 
@@ -74,7 +76,7 @@ class BlockStructure:
 
 @dataclass(frozen=True)
 class Structure:
-    """Which kind each block is; kinds are traced once, so depth costs nothing."""
+    """The kind of each block; each kind is traced once, so depth adds no cost."""
 
     kinds: tuple[BlockStructure, ...]
     blocks: tuple[int, ...]
@@ -88,17 +90,17 @@ def trace_structure(skeleton: Skeleton) -> Structure:
     """The structure of every block, from one forward of random numbers per kind of block.
 
     Raises:
-        RefusedError: the blocks cannot be run that way, or one by one.
+        RefusedError: the blocks cannot be run one by one on hidden states.
     """
     try:
         return _traced(skeleton)
     except (QuantkitError, MemoryError):
         raise
-    except Exception as error:  # whatever modeling code says to a config that does not fit
+    except Exception as error:  # modeling code can raise anything when a config is wrong
         raise RefusedError(
             f"the blocks of `{type(skeleton.model).__name__}` cannot be traced",
             why=f"{type(error).__name__}: {said(error)}",
-            hint="a decoder model whose blocks run on hidden states alone",
+            hint="use a decoder model whose blocks need hidden states only",
         ) from error
 
 
@@ -135,6 +137,7 @@ def _load_zeros(_: str, module: nn.Module) -> None:
 def _trace_block(
     meta_block: nn.Module, given: BlockInputs, hidden: torch.Tensor, head_dim: int
 ) -> BlockStructure:
+    """Trace one kind of block on `hidden`, fp32 (1, length, width); the block is copied."""
     block = _random_copy(meta_block)
 
     def run() -> torch.Tensor:
@@ -181,7 +184,10 @@ Calls = list[tuple[str, torch.Tensor]]
 
 
 def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, Calls]:
-    """Inputs of the linears and outputs of all modules, in call order, kept alive for identity."""
+    """Inputs of the linears and outputs of all modules, in call order, as fp32 (.., features).
+
+    The tensors are kept alive: `_groups` compares them by `id`, which Python reuses.
+    """
     inputs: Calls = []
     outputs: Calls = []
     handles = []
@@ -209,6 +215,7 @@ def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, C
 
 
 def _groups(calls: Calls) -> list[tuple[tuple[str, ...], torch.Tensor]]:
+    """Names of the linears that read one tensor object, and that tensor, fp32 (.., features)."""
     members: dict[int, list[str]] = {}
     tensors: dict[int, torch.Tensor] = {}
     for name, tensor in calls:
@@ -223,7 +230,10 @@ def _mixes(
     run: Callable[[], torch.Tensor],
     reference: torch.Tensor,
 ) -> bool:
-    """Whether changing a linear's output at position 0 changes the block's output after it."""
+    """Whether changing a linear's output at position 0 changes the block's output after it.
+
+    `reference` is the unchanged output of `run`, fp32 (1, length, width).
+    """
 
     def nudge(_: nn.Module, __: Any, out: torch.Tensor) -> torch.Tensor:
         changed = out.clone()
@@ -248,7 +258,10 @@ def _candidates(
     outputs: Calls,
     head_dim: int,
 ) -> Iterator[ScalePair]:
-    """Producers that might be rescaled for the group: the norm before it, or an earlier linear."""
+    """Producers that might be rescaled for a group: the norm before it, or an earlier linear.
+
+    `tensor`, fp32 (.., features), is the input of the group; `outputs` are those of all modules.
+    """
     width = _width(block, names)
     for name, out in outputs:
         module = block.get_submodule(name)
@@ -275,6 +288,10 @@ def _width(block: nn.Module, names: tuple[str, ...]) -> int:
 def _exact(
     block: nn.Module, pair: ScalePair, run: Callable[[], torch.Tensor], reference: torch.Tensor
 ) -> bool:
+    """Whether `pair` can be rescaled: `run` still gives `reference`, fp32 (1, length, width).
+
+    Factors differ by row, from 0.5 to 2: equal ones could cancel in a norm between the two.
+    """
     rows = pair.rows(torch.empty(_width(block, pair.consumers))).numel()
     generator = torch.Generator().manual_seed(2)
     s = torch.rand(rows, generator=generator) * 1.5 + 0.5
@@ -285,6 +302,7 @@ def _exact(
 
 @contextmanager
 def _scaled(block: nn.Module, pair: ScalePair, s: torch.Tensor) -> Iterator[None]:
+    """Rescale `pair` by fp32 factors `s` (rows,) in place; the weights are restored at exit."""
     touched = [block.get_submodule(name) for name in (pair.producer, *pair.consumers)]
     saved = [{k: v.clone() for k, v in m.state_dict().items()} for m in touched]
     try:
@@ -298,7 +316,12 @@ def _scaled(block: nn.Module, pair: ScalePair, s: torch.Tensor) -> Iterator[None
 
 
 def divide_producer(module: nn.Module, kind: str, s: torch.Tensor) -> None:
-    """Divide the output channels of a norm or linear by `s`, in place."""
+    """Divide the output channels of a norm or linear by `s`, fp32 (out_features,), in place.
+
+    With `multiply_columns` on the consumers, this is the equivalent transformation
+    (X / s)(s W) of SmoothQuant, arXiv 2211.10438, equation 3. A "norm_offset" computes
+    x (1 + weight), as Gemma's RMSNorm does.
+    """
     weight: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     if kind == "norm_offset":
         weight.copy_((1 + weight.float()) / s - 1)
@@ -312,6 +335,6 @@ def divide_producer(module: nn.Module, kind: str, s: torch.Tensor) -> None:
 
 
 def multiply_columns(module: nn.Module, s: torch.Tensor) -> None:
-    """Multiply the input channels of a linear by `s`, in place."""
+    """Multiply the input channels of a linear by `s`, fp32 (in_features,), in place."""
     weight: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     weight.copy_(weight.float() * (s[:, None] if linear_facts("", module).transposed else s))

@@ -1,4 +1,4 @@
-"""Running a model in parts, with only the modules that run having weights."""
+"""Run a model in parts, with weights only for the modules that run."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from quantkit.core.errors import RefusedError
 from quantkit.model.skeleton import Skeleton, persistent_buffers
 
 HEAD_ROWS = 8192
-"""Rows of the output head that are widened to fp32 at once."""
+"""Rows of the output head's weight that are converted to fp32 at once."""
 
 Load = Callable[[str, nn.Module], None]
 """Gives module `name` real parameters in place of its meta ones (its own, not its children's)."""
@@ -28,7 +28,7 @@ class BlockInputs:
     keywords: dict[str, Any]
 
     def run(self, block: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        """The block's output hidden states (sequences, length, width) for those inputs."""
+        """The block's output for `hidden`, both (sequences, length, width) of the block's dtype."""
         out = block(hidden, *self.arguments, **self.keywords)
         return out if isinstance(out, torch.Tensor) else out[0]
 
@@ -38,14 +38,14 @@ class _Stop(Exception):  # noqa: N818 - control flow, not an error
 
 
 class _Lost(Exception):  # noqa: N818 - control flow, not an error
-    """A block was not given what the block before it gave."""
+    """A block's input is not the output of the block before it."""
 
 
 StandIn = Callable[[int, torch.Tensor, BlockInputs], torch.Tensor]
-"""Answers for block `index` when it is called with hidden states and the rest."""
+"""Replaces the forward of block `index`: hidden states and other inputs -> hidden states."""
 
 _TUPLES: WeakSet[nn.Module] = WeakSet()
-"""Models that take the first item of what a block returns."""
+"""Models whose code takes the first item of a block's return value."""
 
 
 def embed(
@@ -53,11 +53,14 @@ def embed(
 ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
     """Per batch of model inputs: the first block's hidden states, and the calls of all blocks.
 
+    A batch is `input_ids`, int64 (sequences, length), or `inputs_embeds`, (sequences, length,
+    width); hidden states are (sequences, length, width) in the dtype that `load` gives.
+
     The calls depend on the shape of a batch alone (rotary tables, masks, positions), so batches of
     one shape share them.
 
     Raises:
-        RefusedError: the model does more between two blocks than to hand on hidden states.
+        RefusedError: the model changes hidden states between two blocks.
     """
     calls: dict[int, BlockInputs] = {}
     entered: list[torch.Tensor] = []
@@ -79,7 +82,10 @@ def embed(
 
 
 def leave(skeleton: Skeleton, load: Load, hidden: torch.Tensor) -> torch.Tensor:
-    """The logits (sequences, length, vocabulary) of a last block's output (.., length, width)."""
+    """The logits (sequences, length, vocabulary) of the last block's output `hidden`.
+
+    `hidden` is (sequences, length, width); logits have the dtype of the head's product.
+    """
 
     def check(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
         if arguments[0].shape[:-1] != hidden.shape[:-1]:
@@ -100,8 +106,8 @@ def head_of(
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Rows of the last block's output (rows, width) in `dtype` -> fp32 logits (rows, vocabulary).
 
-    The weights are read when they are first needed and kept as long as the function is; between two
-    calls the skeleton holds none, so that models that share it may take turns.
+    The weights are read at the first call and kept as long as the function is; between two calls
+    the skeleton has none, so that models that share it may take turns.
 
     The product with the head is in fp32 whatever the dtype: logits rounded to bf16 move a KL by
     2e-5 nats.
@@ -117,7 +123,7 @@ def head_of(
 
 
 def _once(load: Load) -> Load:
-    """`load` that reads a module once, and gives it the same tensors whenever it is asked again."""
+    """`load` that reads each module once and sets the same tensors at later calls."""
     known: dict[str, dict[str, torch.Tensor]] = {}
 
     def again(name: str, module: nn.Module) -> None:
@@ -145,7 +151,7 @@ def _in_fp32(head: nn.Module) -> Iterator[None]:
 
 
 def _wide_product(head: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
-    """`head(rows)` in fp32, with a slice of the head's weights widened at a time."""
+    """`head(rows)` as fp32 (.., vocabulary) for rows (.., width), weights converted in slices."""
     wide = rows.float()
     parts = [wide @ part.float().T for part in torch.split(head.weight, HEAD_ROWS)]
     logits = torch.cat(parts, dim=-1)
@@ -156,8 +162,8 @@ def _wide_product(head: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
 def _forward(skeleton: Skeleton, inputs: dict[str, torch.Tensor], stand_in: StandIn) -> Any:
     """The model's output with `stand_in` for its blocks; None where that stopped it.
 
-    Older families take the first item of what a block returns, which of a bare tensor is a row:
-    where that shows, the forward starts over with tuples.
+    `inputs` are those of `embed`. Older families take item 0 of a block's return value, which of a
+    bare tensor is its first sequence: where that is noticed, the forward is repeated with tuples.
     """
     for _ in range(2):
         try:
@@ -168,20 +174,20 @@ def _forward(skeleton: Skeleton, inputs: dict[str, torch.Tensor], stand_in: Stan
         except _Lost:
             if skeleton.model in _TUPLES:
                 break
-        except Exception:  # of a single block, only what follows it can show
+        except Exception:  # with a single block, only code after it can fail
             if len(skeleton.blocks) > 1 or skeleton.model in _TUPLES:
                 raise
         _TUPLES.add(skeleton.model)
     raise RefusedError(
-        f"`{type(skeleton.model).__name__}` does more than hand hidden states from block to block",
-        why="quantkit runs one block after the other, each on what the one before it gave",
-        hint="a model whose decoder is a plain chain of blocks",
+        f"`{type(skeleton.model).__name__}` does more than pass hidden states from block to block",
+        why="quantkit runs the blocks one by one, each on the output of the one before it",
+        hint="use a model whose decoder is a plain chain of blocks",
     )
 
 
 @contextmanager
 def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn) -> Iterator[None]:
-    """Let `stand_in` answer in place of every block; each must get what the one before it gave."""
+    """Replace the forward of every block; each must receive the output of the one before it."""
     last: list[torch.Tensor] = []
 
     def answer(index: int, *arguments: Any, **keywords: Any) -> Any:
@@ -203,7 +209,7 @@ def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn) -> Iterator[None]:
 
 @contextmanager
 def _loaded_on_call(skeleton: Skeleton, load: Load) -> Iterator[None]:
-    """Load each module outside the blocks when it is first called; let go of all at the end."""
+    """Load each module outside the blocks when it is first called; release all at the end."""
     handles = []
     loaded: list[nn.Module] = []
 
@@ -228,7 +234,7 @@ def _loaded_on_call(skeleton: Skeleton, load: Load) -> Iterator[None]:
 
 
 def release(module: nn.Module) -> None:
-    """Put what a checkpoint holds of `module` and its children back on the meta device."""
+    """Move parameters and persistent buffers of `module` and its children to the meta device."""
     for part in module.modules():
         for key, buffer in persistent_buffers(part):
             setattr(part, key, buffer.to("meta"))

@@ -1,9 +1,9 @@
 """The block loop: every block runs once on the calibration tokens and is quantized meanwhile.
 
 At the first linear of a group the forward of each batch is paused with its input; when all batches
-stand there the group's statistics are complete, the group is solved, its weights are replaced by
-the dequantized ones, and the forwards go on. So each group sees what its quantized predecessors
-really give, for the price of one forward. A pause is a switch of greenlets.
+are paused there the group's statistics are complete, the group is solved, its weights are replaced
+by the dequantized ones, and the forwards continue. So each group sees the real outputs of its
+quantized predecessors, at the cost of one forward. A pause is a switch of greenlets.
 """
 
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ def quantize_blocks(
 ) -> Iterator[BlockState]:
     """Quantize the blocks in order, each with the inputs that its quantized predecessors give.
 
-    `input_ids` is int64 (windows, length); None quantizes without looking at any input. While a
-    block computes, the next one is read.
+    `input_ids` is int64 (windows, length); None quantizes without calibration inputs. While a block
+    computes, the next one is read.
 
     Raises:
-        IntegrityError: an input is not finite; it names the module.
+        IntegrityError: an input is not finite; the message names the module.
     """
     batches, calls = model.enter(input_ids) if input_ids is not None else ([], [])
     count = len(model.skeleton.blocks)
@@ -67,7 +67,10 @@ def _solve_blindly(state: BlockState, job: Job) -> None:
 def _run(
     state: BlockState, job: Job, batches: list[torch.Tensor], calls: list[BlockInputs]
 ) -> list[torch.Tensor]:
-    """Each batch's output of the block, with its groups solved on the way."""
+    """Each batch's output of the block, whose groups are solved meanwhile.
+
+    Batches, in and out, are (sequences, length, width) in the model's dtype.
+    """
     groups = [g for g in state.structure.groups if state.scheme(job, g) is not None]
     pauses = [_Pause(state, group.names, group.mixes_tokens) for group in groups]
     runs = [greenlet(call.run) for call in calls]
@@ -79,7 +82,10 @@ def _run(
 
 
 class _Pause:
-    """Hooks on a group's linears: the first pauses each forward, all take the changed input."""
+    """Hooks on a group's linears: the first pauses each forward, all receive the changed input.
+
+    Arguments of the hooks are the input of a linear: (.., in_features) in the model's dtype.
+    """
 
     def __init__(self, state: BlockState, names: tuple[str, ...], mixes_tokens: bool) -> None:  # noqa: FBT001 - one caller
         self.collector = InputCollector(mixes_tokens=mixes_tokens)

@@ -1,4 +1,4 @@
-"""Quantize a prepared model into a folder, and prove that the files say what was meant."""
+"""Quantize a prepared model into a folder, and verify that the files decode to the result."""
 
 from collections.abc import Iterator
 
@@ -26,8 +26,10 @@ def build(
 ) -> Built:
     """Write weights, config and side files into `writer`'s folder, and read the weights back.
 
+    `input_ids` is int64 (windows, length); None quantizes without calibration inputs.
+
     Raises:
-        IntegrityError: the source changed meanwhile, or a file does not decode to what was meant.
+        IntegrityError: the source changed meanwhile, or a file does not decode to its weight.
     """
     model, schemes = prepared.model, prepared.plan.schemes
     block = prepared.format.config(model_facts(prepared))
@@ -46,8 +48,8 @@ def build(
             label = schemes[linear].label()
             records.append(ModuleRecord(linear, label, solved.loss, solved.notes, digest))
     ledger = dict(_ledger(model, prepared, written))
-    for name, fate in ledger.items():
-        if fate == "copied":
+    for name, disposition in ledger.items():
+        if disposition == "copied":
             writer.add(name, model.checkpoint.tensor(name))
     writer.finish_weights()
     model.checkpoint.check_unchanged()
@@ -70,13 +72,13 @@ def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Rep
     """Decode every quantized linear of the written artifact and compare it, bit for bit.
 
     Raises:
-        IntegrityError: one differs from the weight that the run went on with.
+        IntegrityError: a weight differs from the one that later blocks were calibrated with.
     """
     for done, record in enumerate(records, 1):
         if weight_hash(artifact.qtensor(record.name)) != record.weight_sha256:
             raise IntegrityError(
-                f"`{record.name}` reads back differently from what was written",
-                why="the file on disk does not decode to the weight the run went on with",
+                f"`{record.name}` decodes to another weight than was written",
+                why="the file on disk differs from the weight in memory",
                 hint="check the disk, then run again; report it if it happens twice",
             )
         report(Progress("verify", done, len(records), record.name))

@@ -1,4 +1,4 @@
-"""What became of a model: of each linear, tensor and file."""
+"""Records of a build: each linear, tensor and file of the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModuleRecord:
-    """What became of one linear; `weight_sha256` is of the fp32 weight it dequantizes to."""
+    """The result for one linear; `weight_sha256` is that of its dequantized fp32 weight."""
 
     name: str
     scheme: str
@@ -22,7 +22,7 @@ class ModuleRecord:
 
 @dataclass(frozen=True)
 class Built:
-    """Records of the quantized linears, and what became of each tensor and file of the source.
+    """Records of the quantized linears, and the disposition of each tensor and file of the source.
 
     `bytes` is the size of all weight files of the artifact, which `artifact` reads.
     """

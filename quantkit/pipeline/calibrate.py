@@ -1,4 +1,4 @@
-"""Token windows for a prepared model, and what has to be said of them."""
+"""Token windows for a prepared model, and remarks on them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +11,12 @@ from quantkit.pipeline.folder import ModelFolder
 
 
 def calibrate(folder: ModelFolder, wanted: CalibrationSpec) -> Calibration | None:
-    """The recipe's calibration text as the model's tokens; None where it wants no samples.
+    """The recipe's calibration text as the model's tokens; None where it asks for no samples.
 
     Windows are no longer than the model's context.
 
     Raises:
-        InputError: no tokenizer, no such text, or too little of it.
+        InputError: the tokenizer or the text is missing, or the text is too short.
     """
     if wanted.samples == 0:
         return None
@@ -28,33 +28,33 @@ def calibrate(folder: ModelFolder, wanted: CalibrationSpec) -> Calibration | Non
 
 
 def text_label(text: str) -> str:
-    """A calibration text's name as an artifact may tell it: without the folders it lies in."""
+    """The name of a calibration text for an artifact: without the path to it."""
     path = Path(text)
     return path.resolve().name if path.exists() else text
 
 
 def shareable(recipe: Recipe) -> Recipe:
-    """The recipe as results may tell it: with its calibration text by name, not by path."""
+    """The recipe for stored results: it names the calibration text without its path."""
     text = text_label(recipe.calibration.text)
     return replace(recipe, calibration=replace(recipe.calibration, text=text))
 
 
 def calibration_remarks(calibration: Calibration, wanted: CalibrationSpec) -> tuple[str, ...]:
-    """What the text did not give of what was `wanted`, for people."""
+    """Remarks where the calibration differs from the `wanted` one."""
     found = calibration.ledger
     remarks = []
     if found.samples < wanted.samples:
         remarks.append(
-            f"calibrated on {found.samples} of {wanted.samples} windows, all that the text fills"
+            f"the calibration text fills only {found.samples} of {wanted.samples} windows"
         )
     if found.sequence_length < wanted.sequence_length:
         remarks.append(
-            f"calibration windows of {found.sequence_length} tokens, not "
-            f"{wanted.sequence_length}: the model's context is no longer"
+            f"calibration windows have {found.sequence_length} tokens, not "
+            f"{wanted.sequence_length}: the model's context is shorter"
         )
     if found.chat_template_failed:
         remarks.append(
             f"the chat template failed on {found.chat_template_failed} calibration conversations, "
-            "which were taken as plain text"
+            "which were used as plain text"
         )
     return tuple(remarks)

@@ -1,4 +1,4 @@
-"""What may differ between the parts of a model: groups that engines fuse, and schemes for each."""
+"""Choices of schemes in a model: groups of linears that engines fuse, and schemes for each."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,14 +12,14 @@ from quantkit.model.structure import LinearGroup, Structure
 
 EXPERTS = ".experts."
 PATTERN_LENGTH = 180
-"""Characters of an override's pattern; recipes take no more than 200."""
+"""Characters of an override's pattern; recipes accept at most 200."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """Linears of block `block` that must share a scheme, and the schemes that all of them may have.
 
-    `groups` are those of them that read one input. None among the schemes leaves them as they are.
+    `groups` are those of them that read one input. Scheme None leaves them unquantized.
     """
 
     block: int
@@ -29,7 +29,7 @@ class Choice:
 
     @property
     def experts(self) -> int:
-        """How many routed experts of a block it is, of which a token reads a few; 0: none."""
+        """Number of routed experts in this choice, of which a token reads a few; 0: none."""
         found = (re.search(r"\.experts\.(\d+)\.", linear.name) for linear in self.linears)
         return len({match[1] for match in found if match})
 
@@ -44,8 +44,8 @@ def choices_of(
 ) -> list[Choice]:
     """One choice for each group of linears that are `quantized`, in the order of the blocks.
 
-    All routed experts of a block are one: engines run them as one operation. `overrides` are
-    those of the model's family: they leave only what they state to choose.
+    All routed experts of a block are one choice: engines run them as one operation. `overrides` are
+    those of the model's family: a scheme that contradicts them is not offered.
     """
     rules = tuple(checks)
     by_name = {linear.name: linear for linear in quantized}
@@ -75,7 +75,7 @@ def _holds(scheme: Scheme, linear: LinearFacts, checks: tuple[Check, ...]) -> bo
 
 
 def _as_stated(scheme: Scheme, linear: LinearFacts, overrides: Iterable[Override]) -> bool:
-    """Whether a scheme is what overrides, those of a family, state of a linear."""
+    """Whether a scheme agrees with all overrides of a family that cover the linear."""
     size = scheme.group_size or "channel"
     return all(
         override.bits in (None, scheme.bits)
@@ -89,7 +89,7 @@ def _as_stated(scheme: Scheme, linear: LinearFacts, overrides: Iterable[Override
 def overrides_for(
     choices: Sequence[Choice], chosen: Sequence[Scheme | None], base: Scheme
 ) -> tuple[Override, ...]:
-    r"""What a recipe whose scheme is `base` must say of the linears that are chosen otherwise.
+    r"""The overrides of a recipe with scheme `base` for all linears with another chosen scheme.
 
     Linears of one kind and scheme go together: `re:model\.layers\.(0|7)\.mlp\.down_proj`.
     """
@@ -110,7 +110,7 @@ def overrides_for(
 
 
 def _pattern(name: str, block: int) -> tuple[str, str]:
-    """The name as a regex with `#` for its block's number, and any number of an expert."""
+    """The name as a regex with `#` for the block's number, which matches any expert's number."""
     head, number, tail = name.partition(f".{block}.")
     after = re.sub(r"\\.experts\\.\d+\\.", r"\\.experts\\.\\d+\\.", "." + re.escape(tail))
     return re.escape(head) + r"\.#\." + after[1:], number.strip(".")

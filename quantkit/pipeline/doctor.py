@@ -1,4 +1,4 @@
-"""Whether this machine and this installation are fit for the work, and what to mend."""
+"""Check that this machine and this installation can run quantkit, and suggest fixes."""
 
 import importlib.metadata
 import os
@@ -14,12 +14,12 @@ from quantkit.core.manifest import DISTRIBUTION
 NEEDED = ("torch", "transformers", "tokenizers", "huggingface_hub")
 OPTIONAL = {
     "pyarrow": "parquet files as calibration text",
-    "datasets": "hub data sets as calibration text",
+    "datasets": "hub datasets as calibration text",
     "gptqmodel": "loading gptq and awq in transformers",
     "bitsandbytes": "loading nf4 in transformers",
     "compressed-tensors": "loading compressed-tensors in transformers",
     "vllm": "serving",
-    "lm-eval": "tasks",
+    "lm-eval": "evaluation on tasks",
     "ray": "sweeps over several machines",
 }
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
@@ -30,7 +30,7 @@ DISK_WANTED = 5 * GIGABYTE
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what was found, and what to try where it is not ok."""
+    """Result of one check, with a hint for one that is not ok."""
 
     check: str
     ok: bool
@@ -39,7 +39,7 @@ class Finding:
 
 
 def doctor() -> tuple[Finding, ...]:
-    """All findings; those of optional parts are ok even where the part is missing."""
+    """All findings; a missing optional package is ok."""
     return (
         _python(),
         *_needed(),
@@ -76,7 +76,7 @@ def _clashes() -> Iterator[Finding]:
         if name != DISTRIBUTION and (name == "quantkit" or commands):
             found.append(name)
     for name in sorted(set(found)):
-        detail = f"{name} also installs `quantkit`; whichever was installed last is run"
+        detail = f"{name} also installs `quantkit`; the one installed last runs"
         hint = f"pip uninstall {name}, then install {DISTRIBUTION} again"
         yield Finding("command", ok=False, detail=detail, hint=hint)
     if not found:
@@ -99,27 +99,27 @@ def _processor() -> Finding:
 def _memory() -> Finding:
     info = Path("/proc/meminfo")
     if not info.is_file():
-        return Finding("memory", ok=True, detail="cannot be told on this system")
+        return Finding("memory", ok=True, detail="unknown on this system")
     fields = dict(line.split(":", 1) for line in info.read_text(encoding="utf-8").splitlines())
     free = int(fields["MemAvailable"].split()[0]) * 1024
     total = int(fields["MemTotal"].split()[0]) * 1024
     detail = f"{free / GIGABYTE:.1f} GB free of {total / GIGABYTE:.1f}"
-    return Finding("memory", free >= MEMORY_WANTED, detail, "ending other programs")
+    return Finding("memory", free >= MEMORY_WANTED, detail, "close other programs")
 
 
 def _disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     detail = f"{free / GIGABYTE:.1f} GB free in this folder"
-    return Finding("disk", free >= DISK_WANTED, detail, "a folder on another disk")
+    return Finding("disk", free >= DISK_WANTED, detail, "use a folder on another disk")
 
 
 def _gpu() -> Finding:
     if _version("torch") is None:
-        return Finding("gpu", ok=True, detail="cannot be told without torch")
+        return Finding("gpu", ok=True, detail="unknown without torch")
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("gpu", ok=True, detail="none that torch can use; the processor does it all")
+        return Finding("gpu", ok=True, detail="torch finds no GPU; quantkit runs on the CPU")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return Finding("gpu", ok=True, detail=", ".join(names))
 

@@ -22,11 +22,11 @@ class ModelFolder:
         """The folder's tokenizer.
 
         Raises:
-            InputError: it has none, or one that cannot be read.
-            RefusedError: it is code that the session does not trust.
+            InputError: the tokenizer is missing or cannot be read.
+            RefusedError: it is custom code that the session does not trust.
         """
         return self.load_tokenizer()
 
     def artifact(self, folder: Path, model: OpenModel) -> "ModelFolder":
-        """An artifact made of this model, opened as `model`; it carries the same tokenizer."""
+        """An artifact made of this model, opened as `model`; it has the same tokenizer."""
         return replace(self, source=Source(folder), model=model)

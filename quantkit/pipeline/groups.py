@@ -16,7 +16,8 @@ from quantkit.model.structure import BlockStructure, LinearGroup, ScalePair
 from quantkit.stats.inputs import InputStats
 
 InputChange = Callable[[torch.Tensor], torch.Tensor]
-"""What a group's input becomes once its scales are folded and its activations quantized."""
+"""Maps a group's input (.., in_features) to the one with scales folded and activations quantized;
+shape and dtype stay."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Job:
 
 @dataclass
 class BlockState:
-    """A block on its way: `solved` linears by full name, and parameters `changed` by folding.
+    """A block in progress: `solved` linears by full name, and parameters `changed` by folding.
 
     `changed` maps checkpoint names to tensors in the dtype of their source.
     """
@@ -52,7 +53,7 @@ class BlockState:
         return f"{self.name}.{linear}"
 
     def scheme(self, job: Job, group: LinearGroup) -> Scheme | None:
-        """The scheme that the linears of a group share; None where they stay as they are."""
+        """The scheme that the linears of a group share; None where they stay dense."""
         return job.schemes.get(self.full(group.names[0]))
 
     def summary(self) -> str:
@@ -61,7 +62,7 @@ class BlockState:
         return f"{self.name}  loss {sum(losses) / len(losses):.2e}" if losses else self.name
 
     def source(self, parameter: str) -> tuple[str, torch.Tensor]:
-        """Checkpoint name and present value, in its source dtype, of a parameter of the block."""
+        """Checkpoint name and present value, of its stored shape and dtype, of a parameter."""
         name = self.model.source_name(self.full(parameter))
         assert name is not None, parameter
         known = self.changed.get(name)
@@ -71,7 +72,7 @@ class BlockState:
 def solve_group(
     state: BlockState, job: Job, group: LinearGroup, stats: InputStats | None
 ) -> InputChange | None:
-    """Quantize the linears of `group` in place; give what their input becomes (None: unchanged)."""
+    """Quantize the linears of `group` in place; returns the change of their input (None: none)."""
     scheme = state.scheme(job, group)
     assert scheme is not None
     modules = [state.block.get_submodule(name) for name in group.names]
@@ -93,7 +94,7 @@ def solve_group(
 
 
 def _foldable(state: BlockState, job: Job, group: LinearGroup) -> ScalePair | None:
-    """The pair that feeds `group`; None where its producer is a linear that is left as it is."""
+    """The pair that feeds `group`; None where its producer is a linear that stays dense."""
     pair = state.structure.pair_of(group)
     if pair is None or (pair.kind == "linear" and state.full(pair.producer) not in job.schemes):
         return None
@@ -101,19 +102,22 @@ def _foldable(state: BlockState, job: Job, group: LinearGroup) -> ScalePair | No
 
 
 def matrix(module: nn.Module) -> torch.Tensor:
-    """The weight as fp32 (out_features, in_features)."""
+    """The weight as contiguous fp32 (out_features, in_features); may share the module's memory."""
     weight: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     return (weight.T if is_transposed(module) else weight).float().contiguous()
 
 
 def place(module: nn.Module, weight: torch.Tensor) -> None:
-    """Let `module` compute with the (out_features, in_features) `weight`, rounded once."""
+    """Copy fp32 `weight` (out_features, in_features) into `module`, rounded to its dtype."""
     data: torch.Tensor = module.weight.data  # type: ignore[assignment]  # a Parameter
     data.copy_(weight.T if is_transposed(module) else weight)
 
 
 def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:
-    """The statistics of x / s."""
+    """The statistics of x / s for fp32 `s` (in_features,); `stats` are not modified.
+
+    The Hessian is a sum of x x^T, so that of x / s is H_ij / (s_i s_j).
+    """
     outer = s[:, None] * s
     return replace(
         stats,
@@ -125,11 +129,11 @@ def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:
 
 
 def fold(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tensor:
-    """Divide the producer by about `wanted` (columns,); give the factors that it really took.
+    """Divide the producer by about `wanted`, fp32 (columns,); returns the exact factors (columns,).
 
     A norm's weight is divided and rounded to its dtype, and the factors follow from the rounding.
-    Biases and quantized rows have no such freedom: there the factors are powers of two, which
-    change no mantissa, so that an already finished producer keeps its codes.
+    With biases and quantized rows they cannot: there the factors are powers of two, which change no
+    mantissa, so that an already quantized producer keeps its codes. The module changes in place.
     """
     producer = state.block.get_submodule(pair.producer)
     bias = getattr(producer, "bias", None)
@@ -150,11 +154,15 @@ def fold(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tens
 def _divide_norm(
     state: BlockState, pair: ScalePair, producer: nn.Module, s: torch.Tensor
 ) -> torch.Tensor:
+    """Divide a norm's weight by fp32 `s` (rows,); the factors (rows,) after rounding to its dtype.
+
+    Where the weight is 0 or the ratio is not finite, the weight stays and the factor is 1.
+    """
     offset = 1.0 if pair.kind == "norm_offset" else 0.0
     name, value = state.source(f"{pair.producer}.weight")
     acts = value.float() + offset
     new = (acts / s - offset).to(value.dtype)
-    taken = acts / (new.float() + offset)
+    taken = acts / (new.float() + offset)  # not s: the stored weight is rounded
     good = torch.isfinite(taken) & (taken > 0)
     new = torch.where(good, new, value)
     state.changed[name] = new
@@ -163,7 +171,7 @@ def _divide_norm(
 
 
 def _divide_linear(state: BlockState, name: str, producer: nn.Module, s: torch.Tensor) -> None:
-    """Divide the rows of a linear by powers of two: its scales if it is quantized."""
+    """Divide the rows of a linear by powers of two, fp32 `s` (rows,): its scales if quantized."""
     done = state.solved.get(state.full(name))
     if done is None:
         source, value = state.source(f"{name}.weight")
@@ -178,6 +186,7 @@ def _divide_linear(state: BlockState, name: str, producer: nn.Module, s: torch.T
 
 
 def _input_change(divided: torch.Tensor | None, scheme: Scheme) -> InputChange | None:
+    """Division by fp32 `divided` (in_features,), then 8-bit rounding; None for neither."""
     quantized = scheme.activation == "int8-token"
     if divided is None:
         return int8_per_token if quantized else None

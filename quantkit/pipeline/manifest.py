@@ -24,9 +24,9 @@ def manifest_of(
     calibration: Calibration | None,
     built: Built,
 ) -> Manifest:
-    """Everything that made the artifact; source files are named by their hashes, not by paths.
+    """The complete manifest of an artifact; source files are identified by hashes, not by paths.
 
-    What the run was planned to take and took is left to whoever planned and measured it.
+    The caller fills in `planned` and `measured` resources and the evaluation.
     """
     checkpoint = prepared.model.checkpoint
     weights = sum(math.prod(info.shape) for info in checkpoint.names.values())
@@ -66,7 +66,7 @@ def _quantized_bits(prepared: Prepared) -> float:
 
 
 def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
-    """Each known engine and why it does not load the artifact, None where it does."""
+    """Each known engine, and the reason why it does not load the artifact, or None."""
     for name in registry.names("engines"):
         engine: Engine = registry.load("engines", name, "ENGINE")
         reasons = (

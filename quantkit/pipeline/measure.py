@@ -1,4 +1,4 @@
-"""What a run cost: wall time, CPU time, peak memory."""
+"""The cost of a run: wall time, CPU time, peak memory."""
 
 import re
 import resource
@@ -19,7 +19,7 @@ class Cost:
 
 
 def stopwatch() -> Callable[[], Cost]:
-    """A function that gives the cost since now."""
+    """A function that returns the cost since this call."""
     started, cpu = monotonic(), _cpu()
 
     def read() -> Cost:
@@ -36,8 +36,7 @@ def _cpu() -> float:
 def peak_rss() -> int:
     """The process' largest resident size so far, in bytes.
 
-    Linux' own count of the address space: what getrusage says there includes the size of the
-    parent that started the process.
+    On Linux from /proc: its getrusage includes the size of the parent that started the process.
     """
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")

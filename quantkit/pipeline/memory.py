@@ -1,4 +1,4 @@
-"""Keeping the process as small as what it holds."""
+"""Return freed memory to the system."""
 
 import ctypes
 import sys
@@ -16,10 +16,10 @@ def give_back() -> None:
 
 
 def map_large_tensors() -> None:
-    """Have every freed tensor of MAPPED_BYTES or more go back to the system at once.
+    """Return every freed tensor of MAPPED_BYTES or more to the system at once.
 
-    glibc raises its own limit as tensors come and go, up to 32 MB, and keeps what is smaller in a
-    heap. That falls to pieces where two models take turns: by 64 MB after each block of 134 MB.
+    glibc raises its own limit as tensors are freed, up to 32 MB, and keeps smaller ones in a heap.
+    The heap fragments where two models take turns: by 64 MB after each block of 134 MB.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,4 +1,4 @@
-"""A model folder, opened: its weights now, its tokenizer when it is first used."""
+"""Open a model folder: its weights now, its tokenizer when it is first used."""
 
 from functools import cache, partial
 
@@ -10,6 +10,6 @@ from quantkit.pipeline.folder import ModelFolder
 
 
 def open_folder(source: Source, session: Session = Session()) -> ModelFolder:
-    """The folder of `source`, opened; see `open_model` for what it raises."""
+    """Open the folder of `source`; raises what `open_model` raises."""
     tokenizer = cache(partial(load_tokenizer, source.folder, session))
     return ModelFolder(source, open_model(source.folder, session), tokenizer)

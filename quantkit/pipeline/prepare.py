@@ -1,4 +1,4 @@
-"""From a model and a recipe to a plan: everything that can be refused is refused here."""
+"""From a model and a recipe to a plan; unsupported combinations are refused here."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from quantkit.recipes.options import checked_options
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model that is ready to be quantized: what it is made of, and what becomes of it."""
+    """A model that is ready to be quantized: its structure, and the plan for it."""
 
     model: OpenModel
     structure: Structure
@@ -35,14 +35,14 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
 
     Raises:
         InputError: unknown method, format, engine or option, or an override that matches nothing.
-        RefusedError: model, method, format or a target engine cannot hold what the recipe asks.
+        RefusedError: model, method, format or a target engine does not support the recipe.
     """
     method, output, engines, options = parts_of(recipe)
     if model.format is not None:
         raise RefusedError(
-            f"`{model.checkpoint.folder}` is quantized already",
+            f"`{model.checkpoint.folder}` is already quantized",
             why=f"its config.json has a quantization_config of format {model.format.name}",
-            hint="the original model, in bf16, fp16 or fp32",
+            hint="use the original model, in bf16, fp16 or fp32",
         )
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
@@ -58,10 +58,10 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
         plan = replace(plan, dispositions=plan.dispositions + left, remarks=remarks)
     if not plan.schemes:
         raise RefusedError(
-            "nothing is left to quantize", why="every linear is left out", hint="fewer overrides"
+            "no linear is left to quantize", why="all are left out", hint="use fewer overrides"
         )
     prepared = Prepared(model, structure, plan, method, output, options)
-    output.config(model_facts(prepared))  # refuses what the format cannot say of the whole model
+    output.config(model_facts(prepared))  # raises where the format cannot describe the model
     return prepared
 
 
@@ -69,7 +69,7 @@ def parts_of(recipe: Recipe) -> tuple[Method, Format, list[Engine], Any]:
     """Method, format, target engines and the method's options that a recipe names.
 
     Raises:
-        InputError: there is no such part or option; no model is needed to tell.
+        InputError: a part or an option does not exist.
     """
     method: Method = registry.load("methods", recipe.method, "METHOD")
     output: Format = registry.load("formats", recipe.format, "FORMAT")
@@ -78,7 +78,7 @@ def parts_of(recipe: Recipe) -> tuple[Method, Format, list[Engine], Any]:
 
 
 def model_facts(prepared: Prepared) -> ModelFacts:
-    """What the format's config block says of the model."""
+    """The facts of the model that the format's config block states."""
     skeleton = prepared.model.skeleton
     outside = (
         name

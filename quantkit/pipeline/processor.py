@@ -1,4 +1,4 @@
-"""What a device calls itself."""
+"""Names of devices and processors."""
 
 from pathlib import Path
 
@@ -16,5 +16,5 @@ def device_name(device: torch.device) -> str:
 
 
 def processor() -> str | None:
-    """The name of this machine's processor, where the system tells it."""
+    """The name of this machine's processor, where the system reports it."""
     return found_in(Path("/proc/cpuinfo"), r"^model name\s*: (.+)$")

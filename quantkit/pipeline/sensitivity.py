@@ -1,10 +1,10 @@
-"""What each option of each group does to the model's distribution, measured in one pass.
+"""The effect of each option of each group on the model's distribution, measured in one pass.
 
-While the original runs through its blocks, the inputs of every group are gathered, and each option
-is solved from them. What it loses at the group's output (the Hessian loss) is free. How much of
-that reaches the next-token distribution is measured for some options: with that group alone
-changed, a few windows run on from its block to the end, beside those of all other groups. Computed
-in fp32, since a single group moves the distribution by less than the rounding of bf16.
+While the original runs through its blocks, the inputs of every group are collected, and each option
+is solved from them. Its loss at the group's output (the Hessian loss) costs nothing more. The KL of
+the next-token distribution is measured for some options: with that group alone changed, a few
+windows run from its block to the end, together with those of all other groups. Computed in fp32,
+since a single group changes the distribution by less than the rounding of bf16.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +30,9 @@ from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputStats
 
 STRIDE = 2
-"""Of the probes' positions every second is scored: the output head costs as much as many blocks."""
+"""Every second position is scored: the output head costs as much as many blocks."""
 SCORED_BYTES = 64 << 20
-"""Of fp32 logits at once."""
+"""Bytes of fp32 logits at once."""
 
 Probed = Callable[[Choice], Sequence[int]]
 """Indices of the options of a choice whose KL is measured."""
@@ -40,7 +40,7 @@ Probed = Callable[[Choice], Sequence[int]]
 
 @dataclass(frozen=True)
 class Effect:
-    """What an option does: its share of the output lost, and nats per token where measured."""
+    """Effect of an option: relative loss of the output, and KL in nats per token where measured."""
 
     loss: float
     kl: float | None = None
@@ -48,7 +48,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Probe:
-    """Windows that statistics come from, and others on which KL is measured: both (n, length)."""
+    """Windows for statistics, and others on which KL is measured: both int64 (n, length)."""
 
     statistics: torch.Tensor
     scored: torch.Tensor
@@ -56,7 +56,10 @@ class Probe:
 
 @dataclass
 class _Variant:
-    """The model with one group changed: hidden states of all probe batches as far as it has run."""
+    """The model with one group changed: hidden states of all probe batches so far.
+
+    `states` are fp32 (sequences, length, width), one per batch.
+    """
 
     choice: int
     option: int
@@ -72,7 +75,7 @@ def measure_effects(
     probed: Probed,
     report: Report = silent,
 ) -> list[list[Effect]]:
-    """The effect of each option of each choice, in their order; that of None is nothing.
+    """The effect of each option of each choice, in their order; loss 0 for None.
 
     `method` and its `options` are those that will quantize the model.
 
@@ -115,18 +118,19 @@ def measure_effects(
 
 
 def _batch_count(windows: torch.Tensor) -> int:
-    """Batches that `OpenModel.enter` makes of windows."""
+    """Number of batches that `OpenModel.enter` makes of int64 (windows, length)."""
     return -(-len(windows) // max(1, TOKENS_PER_BATCH // windows.shape[1]))
 
 
 def _run(
     block: nn.Module, states: Sequence[torch.Tensor], calls: Sequence[BlockInputs]
 ) -> list[torch.Tensor]:
+    """The block's output for each batch; fp32 (sequences, length, width), as `states`."""
     return [call.run(block, hidden) for hidden, call in zip(states, calls, strict=True)]
 
 
 Seen = dict[tuple[str, ...], InputStats | None]
-"""The inputs of each group by its names; None where no token came by (an idle expert)."""
+"""The inputs of each group by its names; None where it received no token (an idle expert)."""
 
 
 def _observe(
@@ -136,7 +140,10 @@ def _observe(
     calls: Sequence[BlockInputs],
     first: int,
 ) -> tuple[list[torch.Tensor], Seen]:
-    """The block's outputs, and the inputs of its groups in all batches before the `first` probe."""
+    """The block's outputs, and the inputs of its groups in all batches before the `first` probe.
+
+    Batches, in and out, are fp32 (sequences, length, width).
+    """
     collectors: dict[tuple[str, ...], InputCollector] = {}
     handles = []
     for group in (group for choice in choices for group in choice.groups):
@@ -163,7 +170,11 @@ class _Solver:
     def __call__(
         self, weights: list[torch.Tensor], group: LinearGroup, scheme: Scheme
     ) -> tuple[list[torch.Tensor], float, float]:
-        """The weights that `scheme` makes of them, the power lost at the output, and all of it."""
+        """Dequantized weights, squared error of the group's output, and its squared norm.
+
+        Weights, in and out, are fp32 (out_features, in_features); the input is not modified.
+        Without statistics (an idle expert) weights are rounded to nearest at no loss.
+        """
         stats = self.stats[group.names]
         method = self.method if stats is not None else registry.load("methods", "rtn", "METHOD")
         options = self.options if stats is not None else method.options()
@@ -181,7 +192,7 @@ class _Solver:
 
 
 def _in_turn(block: nn.Module, choice: Choice, solver: _Solver) -> Iterator[float]:
-    """The relative loss of each option of `choice`, with the block having it until the next."""
+    """Yield the relative loss of each option of `choice`; the block has that option meanwhile."""
     modules = [[block.get_submodule(name) for name in group.names] for group in choice.groups]
     originals = [[matrix(module).clone() for module in group] for group in modules]
 
@@ -205,7 +216,10 @@ def _in_turn(block: nn.Module, choice: Choice, solver: _Solver) -> Iterator[floa
 def _divergences(
     model: OpenModel, original: list[torch.Tensor], variants: Sequence[_Variant], report: Report
 ) -> list[float]:
-    """KL from the original in nats per scored token, of each variant."""
+    """KL(original || variant) in nats per scored token, of each variant.
+
+    `original` are the last block's outputs, fp32 (sequences, length, width).
+    """
     head = model.head()
     rows = _rows(original)
     totals = [0.0] * len(variants)
@@ -224,5 +238,5 @@ def _divergences(
 
 
 def _rows(states: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The scored positions (rows, width) of the last block's output."""
+    """Scored positions (rows, width) of the last block's fp32 (sequences, length, width)."""
     return torch.cat([hidden[:, STRIDE - 1 :: STRIDE].flatten(0, 1) for hidden in states])

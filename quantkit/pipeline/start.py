@@ -1,4 +1,4 @@
-"""From an open model and a recipe to a plan that can run, with what its family adds."""
+"""From an open model and a recipe to a plan, with the overrides of the model's family."""
 
 from dataclasses import replace
 
@@ -12,10 +12,10 @@ from quantkit.recipes.loader import build_recipe, with_family
 
 
 def checked(recipe: Recipe | None) -> Recipe:
-    """The recipe, or the default one, with all that needs no model checked.
+    """The recipe, or the default one, after all checks that need no model.
 
     Raises:
-        InputError: no such method, format, engine or option.
+        InputError: the method, format, engine or an option does not exist.
     """
     wanted = recipe or build_recipe()
     parts_of(wanted)
@@ -35,10 +35,10 @@ def start(model: OpenModel, recipe: Recipe) -> Prepared:
 
 
 def device_of(name: str) -> str:
-    """The device called `name`; "auto" is the GPU if there is one.
+    """The device `name`; "auto" is the GPU if there is one, else the CPU.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: torch cannot use the device.
     """
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -46,5 +46,7 @@ def device_of(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
-        raise InputError(f"no device `{name}`", why=why, hint="--device cpu") from error
+        raise InputError(
+            f"device `{name}` is not available", why=why, hint="--device cpu"
+        ) from error
     return name

@@ -1,4 +1,4 @@
-"""From solved blocks to tensors on disk: what replaces what, and in which order."""
+"""From solved blocks to tensors on disk: names, replacements and order."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,10 @@ def planned_tensors(
 
 
 def encoded(state: BlockState, output: Format) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that a finished block adds to the artifact: encoded linears, rescaled norms."""
+    """The tensors that a finished block adds to the artifact: encoded linears, rescaled norms.
+
+    Shapes and dtypes of encoded ones are those of the format's layout, of others the source's.
+    """
     for linear, solved in state.solved.items():
         weight = state.model.source_name(f"{linear}.weight")
         assert weight is not None, linear
@@ -50,6 +53,6 @@ def encoded(state: BlockState, output: Format) -> Iterator[tuple[str, torch.Tens
 
 
 def weight_hash(qtensor: QTensor) -> str:
-    """sha256 of the fp32 dequantized weight: what is scored must be what is shipped."""
+    """SHA-256 of the dequantized fp32 weight; proves that the file has the weight in memory."""
     weight = qtensor.dequantize().contiguous().cpu()
     return hashlib.sha256(weight.numpy().data).hexdigest()

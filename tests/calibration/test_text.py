@@ -141,7 +141,7 @@ def test_record_fields(tmp_path: Path, record: object, expected: object) -> None
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"text": "a"', "is no JSON"),
+        (b'{"text": "a"', "is not valid JSON"),
         (b'{"text": "\xff"}', "is not UTF-8"),
         (b'{"body": "a"}', "has no text"),
         (b'["a"]', "is not a record"),

@@ -40,8 +40,8 @@ LEFT = {
     "model.gguf": "other weights",
     "flax_model.msgpack": "other weights",
     "modeling_x.py": "code, not trusted",
-    "run.sh": "of no known kind",
-    "lib.so": "of no known kind",
+    "run.sh": "unknown file type",
+    "lib.so": "unknown file type",
     ".env": "hidden",
     ".git/": "hidden",
     "original/": "a subfolder",
@@ -87,7 +87,7 @@ def test_files_are_copied_byte_for_byte(folder: Path, tmp_path: Path) -> None:
 def test_code_is_carried_only_with_trust(folder: Path, tmp_path: Path) -> None:
     fates = carry(folder, tmp_path / "out", trust_remote_code=True)
     assert fates["modeling_x.py"] == "copied"
-    assert fates["lib.so"] == "left: of no known kind"
+    assert fates["lib.so"] == "left: unknown file type"
 
 
 def test_a_large_file_of_unknown_use_is_left(folder: Path, tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_links_out_of_the_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     (folder / "extra.txt").symlink_to(tmp_path / "secret")
     fates = carry(folder, tmp_path / "out")
-    assert fates["extra.txt"] == "left: no regular file inside the folder"
+    assert fates["extra.txt"] == "left: not a regular file inside the folder"
     (folder / "vocab.json").unlink()
     (folder / "vocab.json").symlink_to(tmp_path / "secret")
-    with pytest.raises(InputError, match=r"vocab.json` cannot be carried over"):
+    with pytest.raises(InputError, match=r"vocab.json` cannot be copied"):
         carry(folder, tmp_path / "second")
     assert not (tmp_path / "second").exists()
 
@@ -141,5 +141,5 @@ def test_a_name_that_no_list_of_files_can_hold_stays_behind(
 ) -> None:
     (folder / os.fsdecode(name)).write_bytes(b"text")
     fates = carry(folder, tmp_path / "out")
-    assert list(fates.values()).count("left: no plain name") == 1
+    assert list(fates.values()).count("left: unsupported file name") == 1
     assert all(n.isprintable() and n.encode() for n in fates)

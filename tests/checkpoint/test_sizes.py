@@ -39,7 +39,7 @@ def test_sizes_are_read(text: str | int, size: int) -> None:
     ],
 )
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no size"):
+    with pytest.raises(InputError, match="is not a valid size"):
         parse_size(text)
 
 

@@ -160,7 +160,7 @@ def test_missing_tensors_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "tensor", "words"),
     [
-        ("other", torch.ones(2), "is not among the output's tensors"),
+        ("other", torch.ones(2), "is not a planned tensor"),
         ("w", torch.ones(3), "planned as F32"),
         ("w", torch.ones(2).half(), "planned as F32"),
         ("w", torch.tensor([1.0, float("nan")]), None),
@@ -172,10 +172,10 @@ def test_wrong_tensors_are_not_written(
 ) -> None:
     kind = QuantkitError if words else IntegrityError
     with ArtifactWriter(tmp_path / "out", [TensorSpec("w", "F32", (2,))]) as writer:
-        with pytest.raises(kind, match=words or "`w` holds NaN or Inf"):
+        with pytest.raises(kind, match=words or "`w` contains NaN or Inf"):
             writer.add(name, tensor)
         writer.add("w", torch.ones(2))
-        with pytest.raises(QuantkitError, match="was written before"):
+        with pytest.raises(QuantkitError, match="is already written"):
             writer.add("w", torch.ones(2))
 
 
@@ -189,7 +189,7 @@ def test_nan_is_seen_in_every_float(tmp_path: Path, dtype: torch.dtype) -> None:
         writer.add("w", torch.ones(2, 3).to(dtype))
     with (
         ArtifactWriter(tmp_path / "out", [TensorSpec.like("w", tensor)]) as writer,
-        pytest.raises(IntegrityError, match="`w` holds NaN or Inf"),
+        pytest.raises(IntegrityError, match="`w` contains NaN or Inf"),
     ):
         writer.add("w", tensor)
 
@@ -286,7 +286,7 @@ def test_two_runs_do_not_meet(tmp_path: Path) -> None:
 def test_somebody_s_folder_is_not_taken_for_ours(tmp_path: Path) -> None:
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "precious").touch()
-    with pytest.raises(InputError, match="is in the way"), ArtifactWriter(tmp_path / "out", []):
+    with pytest.raises(InputError, match="already exists"), ArtifactWriter(tmp_path / "out", []):
         pass
     assert (tmp_path / "out.partial" / "precious").exists()
 

@@ -117,5 +117,5 @@ def test_the_text_ends_with_the_context(tiny_checkpoint: Callable[..., Path], fa
 
 def test_a_token_without_an_embedding_is_named(tiny_checkpoint: Callable[..., Path]) -> None:
     folder = tiny_checkpoint(vocab_size=200)
-    with pytest.raises(InputError, match=r"makes token 2\d\d"):
+    with pytest.raises(InputError, match=r"produces token id 2\d\d"):
         generate_text(folder, "日")

@@ -29,7 +29,7 @@ def test_a_table_and_what_is_shipped(
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (("--size", "nothing"), 2, "no size"),
+        (("--size", "nothing"), 2, "not a valid size"),
         (("--size", "5GB", "--bits", "four"), 2, "--bits four"),
         (("--size", "5GB", "--bits", "5"), 2, "--bits 5"),
         (("--size", "5GB", "--bits", ""), 2, "--bits"),

@@ -217,7 +217,7 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
         ("-o out --bits 5", "expected 2, 3, 4 or 8, not 5"),
         ("-o out --method gptw", "try: --method gptq"),
         ("-o out --recipe gptw", "try: --recipe gptq"),
-        ("-o out --max-shard-size big", "`big` is no size"),
+        ("-o out --max-shard-size big", "`big` is not a valid size"),
         ("-o out --set damp=0.1", "unknown key"),
         ("-o out --gate kl.men<1", "the nearest are kl.mean"),
     ],

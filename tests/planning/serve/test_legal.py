@@ -58,7 +58,9 @@ def test_a_refusal_says_why_and_names_a_legal_degree(planned: Planned) -> None:
     build = recipe_build(model, build_recipe("gptq", group_size=128))
     with pytest.raises(RefusedError) as caught:
         require_legal(engine("vllm"), model, build, Degrees(4))
-    assert "2752 inputs a rank are no whole number of groups of 128" in (caught.value.why or "")
+    assert "2752 inputs per rank are not a multiple of the group size 128" in (
+        caught.value.why or ""
+    )
     assert caught.value.hint == "--tp 2"
 
 
