@@ -12,7 +12,7 @@ from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.effort import Effort, announce, triage_effort
 from quantkit.eval.reference_store import Form, read_store, store_key, write_store
 from quantkit.eval.scoring import Reference
-from quantkit.eval.session import (
+from quantkit.eval.side_by_side import (
     evaluate_models,
     evaluate_together,
     read_reference,

@@ -78,9 +78,9 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.pipeline.start import device_of
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
-    from quantkit.runs.evaluation import Measurement, measure
+    from quantkit.runs.evaluation import EvaluationOptions, evaluate_artifact
 
-    wanted = Measurement(
+    options = EvaluationOptions(
         choice=TextChoice(text, protocol, sequence_length, windows),
         keep=(Path(save_reference), reference_form) if save_reference else None,
         tasks=tuple(tasks),
@@ -94,7 +94,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     session = Session(device_of(device), trust_remote_code, report)
     source = resolve(artifact, trust_remote_code=trust_remote_code)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
-    return measure(source, original, wanted, session)
+    return evaluate_artifact(source, original, options, session)
 
 
 def sweep(  # noqa: PLR0913 - the public surface; each has a default that is right for most

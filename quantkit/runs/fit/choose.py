@@ -22,7 +22,7 @@ from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.eval.compare import smoke_score
-from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.windows import text_of_windows
 from quantkit.model.opened import OpenModel

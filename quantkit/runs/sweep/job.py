@@ -18,7 +18,7 @@ from quantkit.core.session import Session
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.scoring import Reference
-from quantkit.eval.session import evaluate_models
+from quantkit.eval.side_by_side import evaluate_models
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.pipeline.calibrate import calibrate, shareable

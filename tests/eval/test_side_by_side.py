@@ -12,7 +12,7 @@ import torch
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import RefusedError
-from quantkit.eval.session import evaluate_models, evaluate_together, read_reference
+from quantkit.eval.side_by_side import evaluate_models, evaluate_together, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.walking import ScoredModel
 from quantkit.eval.wikitext import detokenize
