@@ -1,4 +1,4 @@
-"""All that `eval` can measure of an artifact, in one result."""
+"""Everything that `eval` measures of an artifact, in one result."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from quantkit.results.schema import EvalResult
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What to measure, how, and against which limits; the fields are those of `evaluate`."""
+    """What to measure, how, and against which gates; `quantkit.evaluate` documents the fields."""
 
     choice: TextChoice = SHIPPED_TEXT
     keep: tuple[Path, Form] | None = None
@@ -46,10 +46,10 @@ def evaluate_artifact(
     options: EvaluationOptions,
     session: Session = Session(),
 ) -> EvalResult:
-    """The artifact's figures and the gates' outcomes.
+    """The artifact's figures and the outcomes of the gates.
 
     Raises:
-        QuantkitError: the two cannot be compared, or a text, task or engine is not there.
+        QuantkitError: the two cannot be compared, or a text, task or engine is missing.
     """
     old, given = options.baseline is not None, reference is not None
     require_decidable(options.gates, baseline=old, reference=given)
@@ -70,8 +70,8 @@ def evaluate_artifact(
         "notes": [*found.notes, *extras.get("notes", ())],
     }
     if memory := extras.get("memory"):
-        told = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
-        extras["memory"] = memory.model_copy(update=told)
+        plan = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
+        extras["memory"] = memory.model_copy(update=plan)
     found = found.model_copy(update=extras)
     found = found.model_copy(update={"kl_level": kl_level(found)})
     outcomes = judge((*gates, *options.gates), found, options.baseline)
@@ -92,18 +92,16 @@ def _extras(
     options: EvaluationOptions,
     session: Session,
 ) -> dict[str, Any]:
-    """What does not come from the windows; first, so that an unknown task is told at once."""
+    """Tasks, triage and speed; they run first, so that an unknown task is refused at once."""
     extras: dict[str, Any] = {}
     folder = artifact.source.folder
     if options.tasks or options.triage or options.speed or options.engine:
-        text_of(
-            artifact, options.choice
-        )  # before long work: refuse a missing text
+        text_of(artifact, options.choice)  # before long work: refuse a missing text
     if options.tasks:
-        original = _model(reference, "tasks compare the answers of two models").source
+        original = _model(reference, "--tasks needs the original model").source
         extras["tasks"] = run_tasks(folder, original.folder, options.tasks, session)
     if options.triage:
-        original_model = _model(reference, "triage exchanges parts of two models")
+        original_model = _model(reference, "--triage needs the original model")
         extras["triage"] = triaged(artifact, original_model, options.choice, session.report)
     if options.speed or options.engine:
         timed = measure_speed(
@@ -115,7 +113,7 @@ def _extras(
         )
         notes = timed.notes
         if isinstance(reference, Path):
-            without = f"no speed ratio: `{reference.name}` is no model that could be run"
+            without = f"no speed ratio: `{reference.name}` is a stored reference, not a model"
             notes = (without, *notes)
         extras |= {"speed": timed.speed, "notes": notes}
         if timed.memory.parts_bytes:
@@ -125,5 +123,6 @@ def _extras(
 
 def _model(reference: ModelFolder | Path | None, what: str) -> ModelFolder:
     if not isinstance(reference, ModelFolder):
-        raise InputError(what, why="a saved reference holds none", hint="--reference MODEL")
+        why = "a stored reference contains no model"
+        raise InputError(what, why=why, hint="--reference MODEL")
     return reference

@@ -161,10 +161,10 @@ def test_an_engine_that_serves_ten_percent_less_fails_and_an_equal_one_passes() 
 @pytest.mark.parametrize(
     ("new", "why"),
     [
-        (result(speed=speed(45, kernel="bitsandbytes")), "another kernel"),
-        (result(speed=speed(45, threads=2)), "number of threads"),
-        (result(speed=speed(45), environment={"cpu": "another"}), "another machine"),
-        (result(speed=speed(45), environment={}), "machine is not named"),
+        (result(speed=speed(45, kernel="bitsandbytes")), "the kernels or"),
+        (result(speed=speed(45, threads=2)), "numbers of threads differ"),
+        (result(speed=speed(45), environment={"cpu": "another"}), "the machines differ"),
+        (result(speed=speed(45), environment={}), "does not name its machine"),
         (result(speed=speed(45, decode_ci95=None)), "no interval"),
         (result(), "not measured"),
     ],
@@ -191,7 +191,7 @@ def test_what_cannot_be_paired_is_undecided(change: dict[str, Any], why: str) ->
 
 def test_a_figure_that_the_baseline_lacks_is_undecided() -> None:
     found = outcome(result(speed=speed(50)), result(), "speed")
-    assert (found.status, found.why) == ("undecided", "the baseline lacks it")
+    assert (found.status, found.why) == ("undecided", "the baseline does not contain it")
 
 
 def test_what_is_no_measurement_fails() -> None:
@@ -247,12 +247,12 @@ def test_a_baseline_is_a_result_or_an_input_error(tmp_path: Path) -> None:
     good = tmp_path / "old.json"
     good.write_text(result().model_dump_json(by_alias=True))
     assert read_result(good, EvalResult) == result()
-    for name, text, told in (
+    for name, text, message in (
         ("bad.json", "{", "is not JSON"),
-        ("other.json", '{"schema": "x"}', "no result of an evaluation"),
+        ("other.json", '{"schema": "x"}', "no valid evaluation result"),
     ):
         (tmp_path / name).write_text(text)
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             read_result(tmp_path / name, EvalResult)
     with pytest.raises(InputError, match="no result of an evaluation in"):
         read_result(tmp_path / "nowhere.json", EvalResult)

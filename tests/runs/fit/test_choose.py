@@ -166,7 +166,7 @@ def test_a_uniform_recipe_that_is_as_good_is_shipped(
     least = parse_size(str(refused.value.hint).split()[1].rstrip(","))
     found = record(fitted(tmp_path / "out", least, folder, **options))
     assert found.shipped == "uniform"
-    assert found.why == "no mixed one is expected to be better"
+    assert found.why == "no mixed build has a lower expected KL"
     assert found.bytes <= least
 
 
