@@ -89,7 +89,7 @@ def test_bos_stands_once_in_front_whatever_the_tokenizer_does(
 
 def test_a_document_that_begins_with_bos_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
     source = jsonl(tmp_path, ("a", "<s>abcdefghijklmn"))
-    with pytest.raises(InputError, match="begins with the tokenizer's BOS") as caught:
+    with pytest.raises(InputError, match="starts with the tokenizer's BOS") as caught:
         read(source, tokenizer)
     assert caught.value.hint
 

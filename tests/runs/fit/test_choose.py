@@ -161,7 +161,7 @@ def test_a_uniform_recipe_that_is_as_good_is_shipped(
 ) -> None:
     folder = tiny_checkpoint()
     options: dict[str, Any] = {"bits": [4], "group_sizes": [None]}
-    with pytest.raises(RefusedError, match="do not hold") as refused:
+    with pytest.raises(RefusedError, match="do not fit") as refused:
         fitted(tmp_path / "small", 1000, folder, **options)
     least = parse_size(str(refused.value.hint).split()[1].rstrip(","))
     found = record(fitted(tmp_path / "out", least, folder, **options))
@@ -171,7 +171,7 @@ def test_a_uniform_recipe_that_is_as_good_is_shipped(
 
 
 def test_what_fits_as_it_is_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="fits as it is"):
+    with pytest.raises(RefusedError, match="fits without quantization"):
         fitted(tmp_path / "out", "12MB", bits=[8], group_sizes=[None])
     assert not (tmp_path / "out").exists()
 

@@ -75,7 +75,7 @@ def test_keys_tell_runs_apart() -> None:
     assert len({job.key for job in found}) == len(found) == 12
     assert found[0].key == "gptq-w4-g64-sym"
     assert len({job.sha256 for job in found}) == 12
-    with pytest.raises(InputError, match="comes twice"):
+    with pytest.raises(InputError, match="is given twice"):
         jobs("gptq", "gptq")
 
 
