@@ -151,7 +151,7 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
     small = f"{memory - round(ample.bytes / 1.8)}B@1GB/s"  # half of it is embedding and head
     with pytest.raises(RefusedError) as caught:
         fitted(tmp_path / "no", None, folder, gpu=small, context=256, batch=2, bits=[8])
-    assert "do not hold" in str(caught.value)
+    assert "do not fit" in str(caught.value)
     assert "a larger GPU" in caught.value.hint
     assert "--size" not in caught.value.hint
 
