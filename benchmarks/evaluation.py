@@ -21,7 +21,7 @@ import quantkit
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.eval.reference_store import read_store, write_store
 from quantkit.eval.scoring import Reference
-from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.windows import read_text
 from quantkit.model.embedded_model import FOLDER, HELDOUT

@@ -21,7 +21,7 @@ from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core import registry
 from quantkit.core.format import Format
 from quantkit.eval.scoring import Reference
-from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.windows import read_text
 from quantkit.model.open import open_model

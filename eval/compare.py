@@ -1,4 +1,4 @@
-"""A written folder against the model it was made from."""
+"""Compare an artifact's folder with the original model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.effort import Effort, announce, triage_effort
 from quantkit.eval.reference_store import Form, read_store, store_key, write_store
 from quantkit.eval.scoring import Reference
-from quantkit.eval.session import (
+from quantkit.eval.side_by_side import (
     evaluate_models,
     evaluate_together,
     read_reference,
@@ -50,11 +50,11 @@ def compare(
 ) -> EvalResult:
     """Perplexity of `artifact` and, with a `reference`, its divergence from it.
 
-    The reference is a model, or the path of what `keep` (path and form) made earlier. `screen` may
-    leave out documents, or refuse the text. Both models compute on the CPU.
+    The reference is a model, or the path of a stored reference, which `keep` (path and form)
+    writes. `screen` may leave out documents, or refuse the text. Both models compute on the CPU.
 
     Raises:
-        InputError: no tokenizer, or no such text, or the stored reference is of another one.
+        InputError: tokenizer or text is missing, or the stored reference has another text.
         RefusedError: the two have different vocabularies.
     """
     if keep is not None:
@@ -63,7 +63,7 @@ def compare(
     text = screen(text_of(artifact, choice))
     subject = describe(artifact.source, model.checkpoint)
     if keep is not None and not isinstance(reference, ModelFolder):
-        raise InputError("there is no reference to be kept", hint="--reference MODEL")
+        raise InputError("--save-reference needs the original", hint="--reference MODEL")
     walks = 1 if reference is None or isinstance(reference, Path) else 2
     announce("evaluate", Effort(walks, 1 if reference is None else 2), model, text, report)
     report = part_of("evaluate", report)
@@ -83,7 +83,7 @@ def compare(
 def smoke_score(
     original: ModelFolder, calibration: Calibration | None, report: Report = silent
 ) -> Callable[[ModelFolder], EvalResult]:
-    """What measures a fresh artifact against its model, on text that ships and did not make it."""
+    """A function that evaluates a new artifact on the bundled text, without calibration text."""
     ids = calibration.input_ids if calibration else None
 
     def score(artifact: ModelFolder) -> EvalResult:
@@ -99,9 +99,9 @@ def triaged(
     choice: TextChoice = SHIPPED_TEXT,
     report: Report = silent,
 ) -> Triage:
-    """Which parts of `artifact` carry its divergence from the model `reference`.
+    """KL contribution of each block and kind of linear of `artifact` against `reference`.
 
-    Scored on a few of the windows: with n blocks every window costs n times as much as elsewhere.
+    It uses a few windows only: with n blocks a window costs n times as much as in an evaluation.
 
     Raises:
         RefusedError: the two have different numbers of blocks.
@@ -121,7 +121,7 @@ def triaged(
 
 
 def text_of(folder: ModelFolder, choice: TextChoice) -> EvaluationText:
-    """The text as the model's own tokenizer sees it, in windows no longer than its context."""
+    """The text, tokenized by the model's tokenizer, in windows no longer than its context."""
     return read_text(choice, folder.tokenizer, context_length(folder.model))
 
 
@@ -132,10 +132,9 @@ def stored_reference(
     form: Form = "hidden",
     report: Report = silent,
 ) -> Reference:
-    """The model's reference on `text` from the folder `cache`, computed and kept there if need be.
+    """The model's reference on `text` from the folder `cache`; computed and stored if missing.
 
-    Its name there is the hash of the weights, the token ids, the protocol and the dtype, so that
-    nothing stale is ever found.
+    Its name there is a hash of weights, token ids, protocol and dtype, so that it is never stale.
     """
     model = original.model.on("cpu")
     dtype = str(model.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""Screens for evaluation text: what an artifact was calibrated on is no test of it."""
+"""Screens that remove calibration text from an evaluation text."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,9 +22,9 @@ from quantkit.pipeline.folder import ModelFolder
 def screen_by_manifest(
     artifact: ModelFolder, *, allow: bool = False
 ) -> Callable[[EvaluationText], EvaluationText]:
-    """`without_overlap` for `artifact`, if its manifest says what calibrated it.
+    """`without_overlap` for `artifact`, whose manifest names its calibration text.
 
-    The text as it is, for a model that nobody calibrated; with a note, where that text is gone.
+    Without calibration the text is unchanged; if the calibration text is missing, a note says so.
     """
 
     def screen(text: EvaluationText) -> EvaluationText:
@@ -43,9 +43,9 @@ def screen_by_manifest(
 def screen_by_tokens(
     input_ids: torch.Tensor | None, original: ModelFolder
 ) -> Callable[[EvaluationText], EvaluationText]:
-    """The same for an artifact in the making, whose calibration tokens are at hand.
+    """As `screen_by_manifest`, for calibration tokens `input_ids` (samples, length) int64.
 
-    It never refuses: by then the work of hours is done, and a text that was seen is named.
+    It never refuses the text, so that a finished run is evaluated; overlapping documents are noted.
     """
 
     def screen(text: EvaluationText) -> EvaluationText:
@@ -63,12 +63,12 @@ def screen_by_tokens(
 def calibration_again(
     manifest: Mapping[str, Any], tokenizer: Tokenizer
 ) -> tuple[NDArray[np.int64] | None, str | None]:
-    """Token ids (samples, length), or None; and where they cannot be had, a note that says why.
+    """Token ids (samples, length) int64, or None; if they are unavailable, a note with the reason.
 
-    Tokens are made again rather than kept in the artifact: the text that ships, and a file of that
-    name in the current folder, cost a second to tokenize and give the very same ids (the manifest
-    has their SHA-256), while hashes of 262,144 tokens would add 2 MB and say something of a text
-    that may be private. A data set of the hub is not fetched for it.
+    Tokens are computed again instead of being stored in the artifact. The bundled text, or a file
+    of that name in the current folder, takes a second to tokenize and gives the same ids (the
+    manifest has their SHA-256); stored hashes of 262,144 tokens would take 2 MB and reveal parts of
+    a private text. A hub dataset is not downloaded again.
     """
     ledger = manifest.get("calibration")
     if not isinstance(ledger, Mapping):
@@ -76,19 +76,19 @@ def calibration_again(
     try:
         return _made_again(ledger, tokenizer), None
     except QuantkitError as error:
-        return None, f"whether this text was seen in calibration is not known: {error.what}"
+        return None, f"the overlap with the calibration text is unknown: {error.what}"
 
 
 def _made_again(ledger: Mapping[str, Any], tokenizer: Tokenizer) -> NDArray[np.int64]:
     source, samples, length = (ledger.get(k) for k in ("source", "samples", "sequence_length"))
     if type(source) is not str or type(samples) is not int or type(length) is not int:
-        raise InputError("the manifest does not say what that was")
+        raise InputError("the manifest does not name the calibration text")
     if source != "default" and Path(source).name != source:
-        raise InputError(f"`{source}` is not fetched again")
+        raise InputError(f"`{source}` is not downloaded again")
     if source != "default" and not Path(source).exists():
-        raise InputError(f"`{source}` is not in this folder")
+        raise InputError(f"`{source}` is not in the current folder")
     found = tokenize(read_documents(source), tokenizer, samples, length, source)
     if found.ledger.sha256 != ledger.get("sha256"):
-        raise InputError(f"`{source}` is not what it was")
+        raise InputError(f"`{source}` has changed")
     ids: NDArray[np.int64] = found.input_ids.numpy()
     return ids

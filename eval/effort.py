@@ -1,4 +1,4 @@
-"""How long an evaluation takes, said before it begins."""
+"""The time of an evaluation, reported before it begins."""
 
 from dataclasses import dataclass
 from time import perf_counter
@@ -12,16 +12,16 @@ from quantkit.model.opened import OpenModel
 from quantkit.planning.run.timing import LEAST, MOST
 
 SHORT = 2.0
-"""Seconds that nobody has to be told of."""
+"""Shorter times in seconds are not reported."""
 FEW = 10**10
-"""Products that no machine takes longer for."""
+"""Fewer multiply-adds take less than SHORT seconds on any machine."""
 SHAPE = (256, 1024)
 """Rows and width of the product that is timed."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """`passes`: how often all blocks run on the text; `scorings`: how often it gets logits."""
+    """`passes`: forwards of all blocks over the text; `scorings`: forwards of the head."""
 
     passes: float
     scorings: int
@@ -38,7 +38,7 @@ def triage_effort(blocks: int, kinds: int) -> Effort:
 def announce(
     stage: str, effort: Effort, model: OpenModel, text: EvaluationText, report: Report
 ) -> None:
-    """Report how long `stage` will take, unless that is next to nothing."""
+    """Report how long `stage` will take, unless it is less than SHORT seconds."""
     seconds = effort_seconds(effort, model, text)
     if seconds[1] > SHORT:
         scored = sum(stop - start for start, stop in text.spans)
@@ -47,7 +47,7 @@ def announce(
 
 
 def effort_seconds(effort: Effort, model: OpenModel, text: EvaluationText) -> tuple[float, float]:
-    """Fewest and most seconds, from products that are timed now; 0 where they are few."""
+    """Least and most seconds, from multiply-adds that are timed now; 0 for FEW of them."""
     blocks = sum(p.numel() for block in model.skeleton.blocks for p in block.parameters())
     scored = sum(stop - start for start, stop in text.spans)
     width = int(model.config.get_text_config().hidden_size)
@@ -61,7 +61,7 @@ def effort_seconds(effort: Effort, model: OpenModel, text: EvaluationText) -> tu
 
 @torch.no_grad()
 def product_seconds(dtype: torch.dtype) -> float:
-    """Seconds of one product of a weight and an activation, in a matrix product on the CPU."""
+    """Seconds per multiply-add of a matrix product on the CPU in `dtype`."""
     rows, width = SHAPE
     weight, inputs = torch.ones(width, width, dtype=dtype), torch.ones(rows, width, dtype=dtype)
     found = []

@@ -29,12 +29,12 @@ def generate_text(
 ) -> str:
     """The model's likeliest continuation of `prompt`, computed with the decoded weights.
 
-    With `chat` the prompt is a user's turn in the model's own chat template. `emit` gets each
-    piece of text as soon as no later token can change it. The text ends with the context at latest.
+    With `chat` the prompt is a user's turn in the model's chat template. `emit` receives each piece
+    of text once later tokens cannot change it. Generation ends with the context at the latest.
 
     Raises:
-        InputError: the prompt is empty or longer than the context, or `chat` and there is no chat
-            template, or it fails.
+        InputError: the prompt is empty or longer than the context, or with `chat` the chat template
+            is missing or fails.
     """
     tokenizer = load_tokenizer(folder, session)
     ids = _prompt_ids(tokenizer, prompt, chat=chat)
@@ -68,7 +68,7 @@ def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> torch.Tensor:
     with hostile_tokenizer("the prompt"):
         ids = tokenizer(text, add_special_tokens=not chat)["input_ids"]
     if not ids:
-        raise InputError("the prompt has no tokens", hint='"Once upon a time"')
+        raise InputError("the prompt contains no tokens", hint='"Once upon a time"')
     return torch.tensor([ids])
 
 
@@ -77,7 +77,7 @@ def _as_turn(tokenizer: Any, prompt: str) -> str:
     turns = [{"role": "user", "content": prompt}]
     hint = "the same prompt without --chat"
     if not template_of(tokenizer):
-        raise InputError("the tokenizer has no chat template", hint=hint)
+        raise InputError("the tokenizer contains no chat template", hint=hint)
     try:
         return apply(tokenizer, turns, generation_prompt=True)
     except (RuntimeError, TimeoutError) as error:
@@ -88,7 +88,7 @@ def _as_turn(tokenizer: Any, prompt: str) -> str:
 def _greedy(
     model: "PreTrainedModel", ids: torch.Tensor, count: int, stops: frozenset[int]
 ) -> Iterator[int]:
-    """At most `count` likeliest tokens after `ids` (1, length), the stop token left out."""
+    """At most `count` greedy tokens after `ids` (1, length) int64, without the stop token."""
     cache = None
     for _ in range(count):
         with torch.inference_mode():

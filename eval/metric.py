@@ -20,14 +20,14 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scores:
-    """What every scored token of a text says of a model, and of its reference if there is one.
+    """Scores of every scored token of a text, of a model and of its reference if there is one.
 
-    All tensors are (tokens,), in natural logarithms, documents one after the other: `document` is
-    the index in `documents` of each, `context` how many tokens the models had seen. Beside a
-    reference there are `beside`: its `nll`, `kl`, `agreement` (1 or 0), `confidence` (the
-    probability of its likeliest token), and `reverse_kl` where it is known in full, or else `lower`
-    and `upper` bounds of the KL and the `variance` of its estimate. `floor` is the KL of the
-    reference against itself, on a few windows.
+    All tensors are (tokens,), documents one after the other; logarithms are natural. `nll` is fp32,
+    `document` the int64 index in `documents`, `context` the int64 number of preceding tokens.
+    `beside` is empty without a reference; else it has fp32 or fp64 tensors: the reference's `nll`,
+    `kl`, `agreement` (1 or 0), `confidence` (largest probability of the reference), and
+    `reverse_kl` for a full reference, or `lower`, `upper` and `variance` of the estimated KL for a
+    `topk` one. `floor` is the KL of the reference against itself on a few windows.
     """
 
     nll: torch.Tensor
@@ -44,7 +44,7 @@ class Scores:
 
     @cached_property
     def counts(self) -> Floats:
-        """Tokens of each document."""
+        """Number of tokens (documents,) fp64."""
         return self.sums(torch.ones_like(self.nll))
 
     def sums(self, values: torch.Tensor) -> Floats:
@@ -54,23 +54,23 @@ class Scores:
         return sums.astype(np.float64, copy=False)
 
     def mean(self, values: torch.Tensor) -> Estimate:
-        """Mean over tokens, its error by document and domain."""
+        """Mean over tokens of values (tokens,), with its standard error over documents."""
         return stratified_mean(self.sums(values), self.counts, self.domains)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """How a figure is written and compared: its label, its unit, and which way is better."""
+    """Label, unit and better direction of a figure."""
 
     label: str
     unit: Dimension
     better: Literal["lower", "higher"]
 
     def __post_init__(self) -> None:
-        """Refuse a figure that neither a gate nor a table could write.
+        """Check the figure.
 
         Raises:
-            ValueError: no label, or a unit or direction that gates do not know.
+            ValueError: the label is empty, or gates do not support the unit or direction.
         """
         units = [unit for unit in get_args(Dimension) if unit != "text"]
         for what, value, known in (
@@ -89,13 +89,12 @@ class Figure:
 class Metric:
     """One metric.
 
-    `figures` states each figure that gates, baselines, tables and the page may show, by its name
-    there: `name` itself, or `name.part`.
+    `figures`: the figures for gates, baselines, tables and the page, by name: `name` itself, or
+    `name.part`.
 
-    measure(scores): values by the names of `figures`: a tensor (tokens,), of which the mean is
-    taken with its error, or a number. What has a field in `quantkit.results.schema.EvalResult` may
-    also be given by the name of that field. Nothing where the scores it needs (a reference, say)
-    are missing. A figure that is not finite means that the scores were not.
+    measure(scores): values by the names of `figures`: a tensor (tokens,), which is averaged and
+    gets a standard error, or a number. Fields of `quantkit.results.schema.EvalResult` may be
+    returned by their names, too. Empty if scores that it needs (of a reference) are missing.
     """
 
     name: str
@@ -104,10 +103,10 @@ class Metric:
     measure: Callable[[Scores], Figures]
 
     def __post_init__(self) -> None:
-        """Refuse a metric whose figures could not be found by their names.
+        """Check the names of the figures.
 
         Raises:
-            ValueError: no figures, or one that is not named for the metric.
+            ValueError: no figures, or one whose name does not start with the metric's.
         """
         strange = [name for name in self.figures if name.partition(".")[0] != self.name]
         if strange or not self.figures:
@@ -124,13 +123,12 @@ def metrics() -> Iterator[Metric]:
 
 
 def measure_all(scores: Scores) -> tuple[Figures, dict[str, list[float]]]:
-    """The fields of an `EvalResult` that metrics fill, and sums per document by figure.
+    """The fields of an `EvalResult` that metrics fill, and sums (documents,) by figure.
 
-    Figures without a field of their own are in the field `metrics`; those that are means over
-    tokens have sums.
+    Figures without a field of their own are in the field `metrics`; means over tokens have sums.
 
     Raises:
-        ValueError: a metric measures what it does not state.
+        ValueError: a metric returns a figure that it does not state.
     """
     fields: Figures = {"metrics": {}}
     sums: dict[str, list[float]] = {}

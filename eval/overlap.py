@@ -1,4 +1,4 @@
-"""Text that a model was calibrated on and is then scored on: found, named, left out."""
+"""Finds and removes evaluation text that also occurs in the calibration text."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -25,9 +25,9 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Overlap:
-    """Share of tokens inside a run of `gram` tokens that the calibration text has, too.
+    """Fraction of tokens in runs of `gram` tokens that also occur in the calibration text.
 
-    `documents` are the shares of the evaluation documents in order, `total` that of all tokens.
+    `documents`: fractions of the evaluation documents in order; `total`: that of all tokens.
     """
 
     gram: int
@@ -36,10 +36,10 @@ class Overlap:
 
 
 def gram_length(tokenizer: Any, ids: Sequence[int] | Ids) -> int:
-    """13 tokens, or as many as hold 50 characters of this text where tokens are short.
+    """13 tokens, or with short tokens as many as contain 50 characters of this text.
 
-    Thirteen tokens of a usual vocabulary are some 50 characters, which two texts seldom share by
-    chance. Thirteen tokens of single bytes are two words, which all texts share.
+    13 tokens of a usual vocabulary are about 50 characters, which two texts rarely share by chance
+    (13-grams as in GPT-3, arXiv 2005.14165, appendix C). 13 single bytes are two words.
     """
     characters = len(tokenizer.decode(list(ids))) / max(1, len(ids))
     return max(GRAM, int(GRAM_CHARACTERS / max(characters, 1.0)) + 1)
@@ -48,9 +48,10 @@ def gram_length(tokenizer: Any, ids: Sequence[int] | Ids) -> int:
 def measure_overlap(
     calibration: Ids, documents: Sequence[Sequence[Ids]], gram: int = GRAM
 ) -> Overlap:
-    """How much of each document, given as its windows' token ids, stands in the calibration text.
+    """The overlap of each document with the calibration text.
 
-    `calibration` is (samples, length). Runs do not reach from one row, or window, into the next.
+    `calibration` is (samples, length) int64; a document is a list of windows (length,) int64. Runs
+    do not cross the borders of rows and windows.
     """
     known = np.sort(gram_hashes(calibration, gram), axis=None)
     covered, tokens = [], []
@@ -62,10 +63,11 @@ def measure_overlap(
 
 
 def gram_hashes(ids: Ids, gram: int) -> Hashes:
-    """Hashes (..., length - gram + 1) of the runs of `gram` tokens in `ids` (..., length).
+    """Hashes (..., length - gram + 1) uint64 of the runs of `gram` tokens in `ids` (..., length).
 
-    A polynomial of the mixed ids modulo 2^64: two different runs agree with a chance of about
-    2^-60, so a million of them against a million others meet by chance once in a million times.
+    A polynomial hash of the mixed ids modulo 2^64 (Karp and Rabin, IBM J. Res. Dev. 31, 1987). Two
+    different runs collide with a probability of about 2^-60, a million runs and a million others
+    with one of about 1e-6.
     """
     length = ids.shape[-1] - gram + 1
     if length < 1:
@@ -81,12 +83,12 @@ def gram_hashes(ids: Ids, gram: int) -> Hashes:
 def without_overlap(
     text: EvaluationText, calibration: Ids, tokenizer: Any, *, allow: bool = False
 ) -> EvaluationText:
-    """The text less its documents above 1 % overlap, which are named in `notes`.
+    """The text without documents above 1 % overlap, which `notes` lists.
 
-    `allow` keeps them all, and names them. The share of what is kept goes into the protocol.
+    `allow` keeps and lists them. The protocol gets the overlap of the remaining text.
 
     Raises:
-        InputError: what is left has more than 0.1 % overlap, or nothing is left; unless allowed.
+        InputError: without `allow`, if the rest has more than 0.1 % overlap or is empty.
     """
     documents = _windows(text)
     gram = gram_length(tokenizer, documents[0][0])
@@ -94,15 +96,15 @@ def without_overlap(
     seen = [i for i, share in enumerate(found.documents) if share > DOCUMENT_SHARE]
     names = _named(text, found, seen)
     if allow:
-        note = f"seen in calibration, scored all the same: {names}"
+        note = f"seen in calibration, but scored: {names}"
         return _stating(text, found.total, note if seen else None)
     left = [document for i, document in enumerate(documents) if i not in seen]
     rest = measure_overlap(calibration, left, gram).total
     if not left or rest > TOTAL_SHARE:
         raise InputError(
             f"{found.total:.2%} of the evaluation text was seen in calibration",
-            why=f"runs of {gram} tokens stand in both: {names or 'a little in many documents'}",
-            hint="another --text, or --set allow_overlap=true for figures that flatter the model",
+            why=f"both contain the same runs of {gram} tokens: {names or 'in many documents'}",
+            hint="another --text, or --set allow_overlap=true to accept figures that are too good",
         )
     note = f"seen in calibration, left out: {names}"
     return _stating(_without(text, set(seen)), rest, note if seen else None)
@@ -124,7 +126,7 @@ def _stating(text: EvaluationText, share: float, note: str | None) -> Evaluation
 
 
 def _covered(ids: Ids, known: Hashes, gram: int) -> NDArray[np.bool_]:
-    """Which tokens lie in a run that is known."""
+    """Mask (length,) of the tokens within a known run."""
     hashes = gram_hashes(ids, gram)
     places = np.searchsorted(known, hashes).clip(max=max(0, len(known) - 1))
     hit = known[places] == hashes if len(known) else np.zeros(len(hashes), dtype=bool)

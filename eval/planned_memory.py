@@ -1,4 +1,4 @@
-"""What a model should hold while it runs, from its config alone, beside what is measured."""
+"""Planned memory of a running model, from its config, for comparison with the measured one."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from quantkit.planning.serve.activations import activation_peak
 from quantkit.results.schema import Memory
 
 TOKENS = 512
-"""Of the one sequence that is planned for: the first cell that `--speed` measures."""
+"""Length of the planned sequence: that of the first cell of `--speed`."""
 
 
 def planned_memory(config: Any, dtype: torch.dtype, weight_bytes: int | None) -> Memory:
-    """Weights, cache and activations of one pass over TOKENS tokens, in bytes; nothing unknown.
+    """Bytes of weights, cache and activations of one pass over TOKENS tokens, as far as known.
 
-    `config` is transformers', `dtype` that of the computation: plans are made in 16 bits.
+    `config` is transformers', `dtype` that of the computation.
     """
     try:
         architecture = read_architecture(config.to_dict())

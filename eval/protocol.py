@@ -1,7 +1,7 @@
 """Named protocols: how a text is cut into windows, and which positions are scored.
 
-Figures of two protocols are never compared, so a name stands for one rule. A window length other
-than the name's is written behind it: `qk@1/256`.
+Figures of two protocols are not comparable, so each name has one fixed rule. A window length other
+than the default is appended: `qk@1/256`.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from quantkit.eval import wikitext
 DEFAULT = "qk@1"
 SPARE = 8  # times as many windows as asked for are cut before domains are drawn from
 JOINED = "documents shorter than a window were joined with others of their domain"
-NO_BORDERS = "a plain text has no document borders: errors count its windows"
+NO_BORDERS = "a plain text contains no document borders: errors are over windows"
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Piece:
-    """What was drawn at random: a document (or what stands for one) and its windows.
+    """A unit of the sample: a document, or joined documents, and its windows.
 
-    `words` and `bytes` are those of the scored text, where the protocol counts them.
+    `words` and `bytes` count the scored text, if the protocol needs them.
     """
 
     domain: str
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Cut:
-    """The pieces of a text, and what has to be said of them."""
+    """The pieces of a text, and notes for the result."""
 
     pieces: list[Piece]
     notes: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ Cutter = Callable[[Corpus, Tokenizer, int, int], Cut]
 
 @dataclass(frozen=True)
 class NamedProtocol:
-    """A rule; `length` None is the model's context, `windows` None all there are."""
+    """A protocol; `length` None: the model's context; `windows` None: all windows."""
 
     name: str
     length: int | None
@@ -74,7 +74,7 @@ class NamedProtocol:
     cut: Cutter
 
     def stated(self, length: int) -> str:
-        """The name that results of windows of `length` bear."""
+        """The name of the protocol with windows of `length`."""
         return self.name if self.length in (None, length) else f"{self.name}/{length}"
 
 
@@ -86,8 +86,8 @@ def find_protocol(name: str) -> NamedProtocol:
     """
     if name not in PROTOCOLS:
         raise InputError(
-            f"no protocol `{name}`",
-            why=f"known are {', '.join(PROTOCOLS)}",
+            f"unknown protocol `{name}`",
+            why=f"known: {', '.join(PROTOCOLS)}",
             hint=f"--protocol {nearest(name, tuple(PROTOCOLS))}",
         )
     return PROTOCOLS[name]
@@ -110,8 +110,8 @@ class _Domain:
 def _one_a_document(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int) -> Cut:
     """One window of each document, in turn from each domain.
 
-    It is the number of documents that errors depend on. Those shorter than a window are joined with
-    others of their domain, EOS between them; a plain text has none, there every window counts.
+    Errors depend on the number of documents. Documents shorter than a window are joined with others
+    of their domain, separated by EOS; in a plain text every window counts as a document.
     """
     start = begins_with(tokenizer)
     room = length + 1 - len(start)
@@ -139,9 +139,9 @@ def _one_a_document(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int
 
 
 def _joined(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int) -> Cut:
-    """The whole text tokenized once and cut as it comes, as GPTQ's authors did.
+    """The whole text tokenized once and cut into windows, as in GPTQ's code (arXiv 2210.17323).
 
-    A BOS stands at most in front of the first window.
+    At most the first window starts with BOS.
     """
     ids = _whole(corpus, tokenizer, "\n\n")
     pieces = [
@@ -176,7 +176,7 @@ def _pages(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int) -> Cut:
     if prefix is None:
         raise InputError(
             "the tokenizer has neither BOS nor EOS",
-            why="the first token of a page is predicted from one of them",
+            why="the protocol predicts the first token of a page from one of them",
             hint=f"--protocol {DEFAULT}",
         )
     pieces = []
@@ -203,16 +203,16 @@ def _ids(
     if start and ids[:1] == list(start):
         if rendered is None:
             raise InputError(
-                f"{document.source} begins with the tokenizer's BOS",
-                why="the protocol puts BOS in front itself, and a second one changes every score",
-                hint="the text without it",
+                f"{document.source} starts with the tokenizer's BOS",
+                why="the protocol adds BOS itself, and a second one changes every score",
+                hint="the text without BOS",
             )
         del ids[0]
     return ids
 
 
 def _whole(corpus: Corpus, tokenizer: Tokenizer, between: str) -> list[int]:
-    """The tokens of all documents as one text, special ones as the tokenizer itself adds them."""
+    """The token ids of all documents as one text, with the tokenizer's own special tokens."""
     texts = (d.text if d.messages is None else chat.plain(d.messages) for d in corpus.documents)
     text = ("" if corpus.plain else between).join(text or "" for text in texts)
     # Quiet: the text is longer than the model's context, its windows are not.

@@ -63,7 +63,7 @@ def store_key(weights_sha256: str, text: EvaluationText, dtype: str, form: Form 
 
 
 def is_store(folder: Path) -> bool:
-    """Whether the folder says that it is a stored reference."""
+    """Whether the folder contains a stored reference."""
     if not (folder / INDEX).is_file():
         return False
     found = read_json(inside(folder, INDEX))
@@ -88,7 +88,7 @@ def write_store(
     side = reference.scores
     if not isinstance(side, Side):
         raise RefusedError(
-            "a stored reference cannot be stored again", hint="the original model as --reference"
+            "a stored reference cannot be saved again", hint="the original model as --reference"
         )
     writing = hidden_tensors(side, text, model) if form == "hidden" else topk_tensors(side, text)
     floor = [] if reference.floor is None else [TensorSpec.like("floor", reference.floor)]
@@ -153,14 +153,14 @@ def _checked_index(folder: Path) -> StoreIndex:
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(
-            f"`{folder}` is no stored reference",
+            f"`{folder}` contains no stored reference",
             why=f"{INDEX}, {'.'.join(map(str, first['loc']))}: {first['msg']}",
             hint="the folder that quantkit eval --save-reference made",
         ) from None
     for name, expected in index.files.items():
         if sha256(inside(folder, name)) != expected:
             raise IntegrityError(
-                f"`{name}` of the stored reference is not what was stored",
+                f"`{name}` of the stored reference has changed",
                 why=f"its SHA-256 differs from that in {INDEX}",
                 hint="make the reference again",
             )

@@ -22,9 +22,9 @@ Span = tuple[int, int]
 class Side:
     """One model's part in a comparison.
 
-    `rows` gives the last block's output (positions, width) of a window in the model's dtype; `head`
-    maps such rows to fp32 logits, of which the first `vocabulary` mean something: the padding of a
-    vocabulary holds junk that would count as probability.
+    `rows` returns the last block's output (positions, width) of a window in the model's dtype;
+    `head` maps such rows to fp32 logits (positions, rows of the head). Only the first `vocabulary`
+    logits count: the others are padding with arbitrary values.
     """
 
     rows: Callable[[int, slice], torch.Tensor]
@@ -39,7 +39,10 @@ class Side:
     def against(
         self, window: int, positions: slice, log_q: torch.Tensor, targets: torch.Tensor
     ) -> TokenScores:
-        """Scores of a model's `log_q` (positions, vocabulary) with this side as its reference."""
+        """Scores (positions,) fp32 of a model's `log_q` (positions, vocabulary) against this side.
+
+        `targets` (positions,) int64 are the true next tokens.
+        """
         log_p = self.log_probs(window, positions)
         top, likeliest = log_p.max(dim=-1)
         return {
@@ -52,7 +55,7 @@ class Side:
 
 
 class ReferenceScores(Protocol):
-    """What a reference says of a model's distributions, as `Side.against`."""
+    """A reference that scores a model's distributions, as `Side.against`."""
 
     def against(
         self, window: int, positions: slice, log_q: torch.Tensor, targets: torch.Tensor
@@ -62,7 +65,7 @@ class ReferenceScores(Protocol):
 
 @dataclass(frozen=True)
 class Reference:
-    """What a comparison needs of the original: computed once, it serves any number of artifacts."""
+    """The original's part of a comparison, computed once for any number of artifacts."""
 
     scores: ReferenceScores
     subject: Subject
@@ -107,7 +110,7 @@ def score_tokens(
 
 
 def self_divergence(side: Side, again: Side, spans: list[Span]) -> torch.Tensor:
-    """KL in nats (tokens,) of one model from itself in the windows computed `again`."""
+    """KL in nats (tokens,) fp32 of a model from itself, computed `again` with other shapes."""
     rows = [
         token_kl(side.log_probs(window, positions), again.log_probs(window, positions))
         for window, span in enumerate(spans)

@@ -1,4 +1,4 @@
-"""The two forms of a stored reference as tensors, and back as what a comparison asks."""
+"""The two forms of a stored reference: as tensors to write, and as references to compare with."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from quantkit.stats.divergence import token_nll
 
 @dataclass(frozen=True)
 class Writing:
-    """Tensors to be written: what they will be, and they themselves, made as they are asked for."""
+    """Tensors to be written: their specs, and an iterator that computes them one by one."""
 
     specs: list[TensorSpec]
     tensors: Iterator[tuple[str, torch.Tensor]]
@@ -139,9 +139,9 @@ class TopKScores:
         """`spans` are the scored positions of each window."""
         if not all(f"sample_ids.{window}" in checkpoint.names for window in range(len(spans))):
             raise RefusedError(
-                f"`{checkpoint.folder.name}` has no samples of the tail",
+                f"`{checkpoint.folder.name}` contains no samples of the tail",
                 why="without them the KL of a few hundred tokens is 10 % too low",
-                hint="quantkit eval --save-reference, which keeps them",
+                hint="quantkit eval --save-reference, which stores them",
             )
         self._states = _Cached(checkpoint)
         self._spans = spans

@@ -1,4 +1,4 @@
-"""What was measured: names, sizes and the hash of its bytes, without paths."""
+"""The measured model: names, sizes and the hash of its bytes, without paths."""
 
 import hashlib
 
@@ -9,7 +9,7 @@ from quantkit.results.schema import Subject
 
 
 def describe(source: Source, checkpoint: Checkpoint) -> Subject:
-    """The model or artifact in a folder; of ours, the manifest says how it was made."""
+    """The model or artifact in a folder; for ours, with method and scheme from the manifest."""
     folder = source.folder
     shards = sorted({info.shard for info in checkpoint.names.values()})
     manifest = read_manifest(folder)

@@ -15,7 +15,7 @@ from quantkit.results.answers import Answers, compare_answers
 from quantkit.results.schema import TaskResult
 
 BATCH = 8
-"""Questions answered at once: fixed, as bf16 answers depend on it."""
+"""Batch size in questions; fixed, because bf16 answers depend on it."""
 
 
 def run_tasks(
@@ -26,14 +26,14 @@ def run_tasks(
     *,
     limit: int | None = None,
 ) -> list[TaskResult]:
-    """Each task answered by `reference` and by `artifact`, the answers compared one by one.
+    """Run each task on `reference` and `artifact`, and compare the answers one by one.
 
-    A task is a name that lm-eval knows, or a .yaml file of yours. The models are held in memory
-    whole, one after the other, with the decoded weights. `limit` takes the first questions only.
+    A task is an lm-eval name or a .yaml file. One whole model with decoded weights is in memory at
+    a time. `limit`: only the first questions.
 
     Raises:
-        InputError: lm-eval is not installed, or knows no such task; a task has no answers that are
-            right or wrong.
+        InputError: lm-eval is not installed or does not know a task, or a task has no metric with
+            right and wrong answers.
     """
     sides: list[list[Answers]] = []
     for number, folder in enumerate((reference, artifact)):
@@ -67,7 +67,7 @@ def _answers(model: Any, task: str, limit: int | None) -> Answers:
 
     own = task.endswith((".yaml", ".yml"))
     if own and not Path(task).is_file():
-        raise InputError(f"no task file `{task}`", hint="lm_eval ls tasks, for those it knows")
+        raise InputError(f"task file `{task}` does not exist", hint="lm_eval ls tasks")
     manager = TaskManager(include_defaults=not own)
     # Without the default random errors: ours are of pairs.
     options = {"limit": limit, "bootstrap_iters": 0, "task_manager": manager}
@@ -99,7 +99,7 @@ def collect(task: str, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> An
             prompts.update(f"{record['doc_hash']} {record['prompt_hash']}\n".encode())
             right.append(bool(record[metric]))
     if not right:
-        raise InputError(f"task `{task}` has no questions", hint="a task with a test set")
+        raise InputError(f"task `{task}` contains no questions", hint="a task with a test set")
     return Answers(task, metric, prompts.hexdigest(), tuple(right))
 
 

@@ -1,4 +1,4 @@
-"""Evaluation text: token windows, and everything needed to say on what a model was scored."""
+"""Evaluation text: token windows and the protocol that made them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 class TextChoice:
     """Which text is scored, how it is cut, and how much of it.
 
-    `text` None is the one that ships; `sequence_length` and `windows` None are the protocol's own.
+    `text` None: the bundled text; `sequence_length` and `windows` None: the protocol's own.
     """
 
     text: str | None = None
@@ -22,7 +22,7 @@ class TextChoice:
 
 @dataclass(frozen=True)
 class ScoredDocument:
-    """What was drawn at random; `words` and `bytes` of the scored text where they were counted."""
+    """A scored document; `words` and `bytes` of its scored text if they were counted."""
 
     id: str
     domain: str
@@ -51,9 +51,9 @@ class EvaluationText:
 
     @property
     def inputs(self) -> torch.Tensor:
-        """What the model reads (windows, length - 1): the last token is only predicted."""
+        """The model's input ids (windows, length - 1) int64: the last token is only predicted."""
         return self.tokens[:, :-1]
 
     def targets(self, window: int, positions: slice) -> torch.Tensor:
-        """The tokens that `positions` predict."""
+        """The token ids (positions,) int64 that `positions` predict."""
         return self.tokens[window, positions.start + 1 : positions.stop + 1]

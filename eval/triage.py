@@ -1,8 +1,8 @@
-"""Which blocks, and which kinds of linears, carry the divergence of a quantized model.
+"""The KL contribution of each block and each kind of linear of a quantized model.
 
 One part at a time is quantized in the original, and one part at a time is restored in the quantized
-model. All variants walk through the blocks together, so that each block is read once, and a variant
-costs only the blocks from the one on in which it leaves the model it came from.
+model. All variants run through the blocks together, so that each block is read once, and a variant
+costs only the blocks from the first one in which it differs from its base model.
 """
 
 import itertools
@@ -149,7 +149,7 @@ def quantized_kinds(artifact: OpenModel) -> list[str]:
 
 
 def _folded(pair: Pair) -> bool:
-    """Whether anything but linears differs between the blocks."""
+    """Whether the blocks differ in modules other than linears (folded norms)."""
     one, other = (dict(block.named_modules()) for block in pair)
     return any(
         not torch.equal(a, b)

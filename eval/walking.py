@@ -1,4 +1,4 @@
-"""Models taken through a text block by block: one alone, or two side by side."""
+"""Run one or two models over a text block by block."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ BF16_ROUNDING = 2.0**-9
 
 
 class ScoredModel(Protocol):
-    """A model that runs without being in memory, as `quantkit.model.open` gives it."""
+    """A model that runs block by block from disk, as `quantkit.model.open` returns it."""
 
     @property
     def config(self) -> Any:
@@ -32,15 +32,18 @@ class ScoredModel(Protocol):
     def walk(
         self, *input_ids: torch.Tensor, report: Report = silent
     ) -> Iterator[list[torch.Tensor]]:
-        """After each block, its output in batches; what is put into the list is computed with."""
+        """After each block, yield its output batches (sequences, length, width).
+
+        The next block reads the yielded list, so a caller may replace its entries.
+        """
 
     def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """What follows the blocks: rows of their output (rows, width) to fp32 logits."""
+        """A function from the last block's rows (rows, width) to fp32 logits (rows, vocabulary)."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Blocks' outputs at the end, and how far two models had drifted apart after each block."""
+    """The output of a model, its noise floor (tokens,), and the relative error of each block."""
 
     side: Side
     floor: torch.Tensor | None = None
@@ -59,9 +62,9 @@ def walk(model: ScoredModel, text: EvaluationText, report: Report = silent) -> W
 def walk_reference(model: ScoredModel, text: EvaluationText, report: Report = silent) -> Walk:
     """As `walk`, with the noise floor: the first windows go through once more in other forms.
 
-    An eighth shorter, which exact arithmetic would not notice, so that what differs is the rounding
-    of other matrix shapes; and, unless the model computes in fp32, with noise of the size of bf16's
-    rounding after each block, which is what other kernels amount to. The larger one is the floor.
+    Once an eighth shorter, which in exact arithmetic changes nothing, so that only the rounding of
+    other matrix shapes differs; and, unless the model computes in fp32, once with noise of bf16's
+    rounding after each block, as other kernels would cause. The larger KL is the floor.
     """
     map_large_tensors()
     steps = _with_noise(model, text, report)
@@ -137,16 +140,16 @@ def _within(span: Span, length: int) -> Span:
 
 
 def side_of(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText) -> Side:
-    """What scores the model, from its last block's output in batches.
+    """The scoring side of a model, from its last block's output batches.
 
     Raises:
-        RefusedError: the tokenizer knows more tokens than the model.
+        RefusedError: the tokenizer has more tokens than the model.
     """
     rows = int(model.config.get_text_config().vocab_size)
     if rows < text.vocabulary:
         raise RefusedError(
-            f"the model predicts {rows:,} tokens and its tokenizer knows {text.vocabulary:,}",
-            why="some tokens of a text could have no probability",
+            f"the model has {rows:,} output tokens, but its tokenizer has {text.vocabulary:,}",
+            why="the model has no probability for some tokens of a text",
             hint="the tokenizer that belongs to the model",
         )
     return Side(rows_of(batches), model.head(), text.vocabulary)

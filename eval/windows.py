@@ -20,8 +20,8 @@ SMOKE = Path(__file__).with_name("smoke.jsonl")
 SHIPPED = (None, "default", "smoke")
 
 ONE_BOS = (
-    "only the first window starts with BOS, as in the usual computation; a model that needs BOS "
-    "scores worse for it: the protocol qk@1 puts it into every window"
+    "only the first window starts with BOS, as in published figures; a model that needs BOS "
+    "scores worse; the protocol qk@1 adds BOS to every window"
 )
 
 
@@ -38,7 +38,7 @@ def read_text(
     most = choice.windows or protocol.windows or sys.maxsize
     if length < 2 or most < 1 or (choice.windows is not None and choice.windows < 1):
         raise InputError(
-            f"{choice.windows} windows of {length} tokens predict nothing",
+            f"{choice.windows} windows of {length} tokens contain no scored token",
             hint="--sequence-length 512 --windows 16",
         )
     name = str(SMOKE) if choice.text in SHIPPED else str(choice.text)
@@ -79,9 +79,9 @@ def read_text(
 def text_of_windows(
     tokens: torch.Tensor, sources: Sequence[str], tokenizer: Tokenizer, name: str
 ) -> EvaluationText:
-    """Windows (windows, length) that are at hand as they are; each scores all that it can.
+    """Windows `tokens` (windows, length) int64 as they are, with every position scored.
 
-    `sources` names what each was drawn from: windows of one source are not independent.
+    `sources` names the document of each window: windows of one document are not independent.
     """
     documents = list(dict.fromkeys(sources))
     vocabulary = _vocabulary(tokenizer)

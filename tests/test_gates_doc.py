@@ -24,7 +24,9 @@ RECIPE, WORKFLOW = (
 def test_every_figure_unit_and_scope_is_named_and_no_other() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", DOC.partition("## Passed")[0], re.MULTILINE)
     assert set(re.findall(r"`([\w.]+)`", " ".join(rows))) == set(FIGURES)
-    assert all(f"`{figure}`" in DOC.partition("`@domain` goes with")[2] for figure in BY_DOMAIN)
+    assert all(
+        f"`{figure}`" in DOC.partition("`@domain` is available for")[2] for figure in BY_DOMAIN
+    )
     assert {unit for unit in UNITS if unit[-1] != "B"} <= set(re.findall(r"`(\S+)`", DOC))
 
 

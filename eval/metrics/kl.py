@@ -14,10 +14,10 @@ QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
 def measure(scores: Scores) -> Figures:
-    """Mean, quantiles and maximum over tokens with errors and 95 % intervals, and where it arises.
+    """Mean, quantiles and maximum over tokens with 95 % intervals, and means by range and domain.
 
-    `floor_mean` is the mean of the reference against itself: a value below three times it cannot be
-    told from the reference.
+    `floor_mean` is the mean KL of the reference against itself: a KL below three times it is not
+    distinguishable from the reference.
     """
     kl = scores.beside.get("kl")
     if kl is None:
@@ -80,7 +80,7 @@ def _by_range(kl: torch.Tensor, where: torch.Tensor, edges: Sequence[float]) -> 
 
 
 def _quantile(ordered: torch.Tensor, fraction: float) -> float:
-    """The quantile of sorted values, linear between them; torch.quantile ends at 16 million."""
+    """The interpolated quantile of sorted values (tokens,); torch.quantile allows 16 million."""
     place = fraction * (len(ordered) - 1)
     low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
     return float(low + (high - low) * (place - math.floor(place)))

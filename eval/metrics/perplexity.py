@@ -9,7 +9,7 @@ from quantkit.results.bootstrap import mean_interval
 
 
 def perplexity(scores: Scores, nll: torch.Tensor) -> dict[str, float]:
-    """exp(mean nll) and its error by the delta method; per byte and per word where counted."""
+    """exp(mean) of `nll` (tokens,), its error by the delta method; per byte and word if counted."""
     mean = scores.mean(nll)
     value = _exp(mean.value)
     found = {"value": value, "standard_error": value * mean.standard_error}
@@ -26,10 +26,10 @@ def perplexity(scores: Scores, nll: torch.Tensor) -> dict[str, float]:
 
 
 def measure(scores: Scores) -> Figures:
-    """Perplexity of the model, and beside a reference that one's and the logarithm of their ratio.
+    """Perplexity of the model; with a reference also its perplexity and the log of their ratio.
 
-    The ratio's error is that of the paired difference on the same tokens, many times smaller than
-    the two perplexities' own errors suggest: builds are compared by it.
+    The ratio's error is that of the paired difference on the same tokens, which is many times
+    smaller than the errors of both perplexities.
     """
     figures: Figures = dict(perplexity(scores, scores.nll))
     reference_nll = scores.beside.get("nll")

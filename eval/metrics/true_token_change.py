@@ -1,4 +1,4 @@
-"""Change of the true token's probability: what a user who samples notices."""
+"""Change of the true token's probability between model and reference."""
 
 import math
 

@@ -1,1 +1,1 @@
-"""One function per verb: where the parts are put together."""
+"""The public functions, one per command."""

@@ -1,4 +1,4 @@
-"""The verbs that make an artifact."""
+"""The functions that make an artifact."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> QuantizeResult:
-    """Calibrate, quantize, write, verify and evaluate a model; OUT appears whole or not at all.
+    """Calibrate, quantize, write, verify and evaluate a model.
+
+    The output folder appears complete or not at all.
 
     Example:
         >>> recipe = quantkit.build_recipe("gptq", bits=4, samples=4)
@@ -40,17 +42,17 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
 
     Args:
         model: a folder, or a hub id `org/name[@revision]`.
-        output: the folder to make; it must not exist, or be empty.
-        recipe: what to do; the default is the recipe `gptq`.
+        output: the folder to make; it must be missing or empty.
+        recipe: the recipe; `gptq` by default.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         max_shard_size: largest size of a weight file, in bytes.
         evaluate: whether to measure perplexity and KL against the original.
-        baseline: the result of an earlier run; what got worse is among the gates that failed.
-        trust_remote_code: whether code of the model's folder may run.
+        baseline: the result of an earlier run; a regression is reported as a failed gate.
+        trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
 
     Raises:
-        QuantkitError: with exit code, reason and remedy; OUT is then untouched.
+        QuantkitError: with exit code, reason and remedy; the output is then unchanged.
     """
     from quantkit.eval.compare import smoke_score
     from quantkit.pipeline.calibrate import calibrate
@@ -90,7 +92,9 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> QuantizeResult:
-    """Choose bits part by part so that the weights fit; ship the best uniform recipe if as good.
+    """Choose bits for each group of linears so that the weights fit a size or a GPU.
+
+    If the best uniform recipe is as good, it is made instead.
 
     Example:
         >>> result = quantkit.fit("model", "fitted", gpu="4090", context=32768)  # doctest: +SKIP
@@ -99,18 +103,18 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
 
     Args:
         model: a folder, or a hub id `org/name[@revision]`.
-        output: the folder to make; it must not exist, or be empty.
-        size: what the weight files may take together: bytes, or "5.5GB".
-        gpu: or what has to hold the weights beside all else, as in `plan`.
+        output: the folder to make; it must be missing or empty.
+        size: total size of the weight files: bytes, or "5.5GB".
+        gpu: instead of `size`, the GPU that serves the model, as in `plan`.
         context: tokens of a sequence, as in `plan`.
-        batch: how many sequences are served at once.
+        batch: number of concurrent sequences.
         tp: tensor-parallel ranks.
-        engine: which engine has to load the result; it decides format and legal schemes.
-        bits: widths to choose from; linears may also stay as they are.
-        group_sizes: inputs that share a scale to choose from; None is a whole channel.
-        calibration: text to quantize and to choose with; quantkit's own by default.
+        engine: the engine that loads the result; it determines format and legal schemes.
+        bits: bit widths to choose from; linears may also stay unquantized.
+        group_sizes: group sizes to choose from; None is a whole channel.
+        calibration: text for measuring and quantizing; the bundled text by default.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
-        trust_remote_code: whether code of the model's folder may run.
+        trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
     from quantkit.pipeline.opening import open_folder
@@ -137,10 +141,10 @@ def dry_run(
     max_shard_size: int = DEFAULT_SHARD_SIZE,
     trust_remote_code: bool = False,
 ) -> Plan:
-    """What `quantize` would do with each linear and what it needs (`quantize --dry-run`).
+    """The plan of `quantize`: the scheme of each linear, files, memory and time (`--dry-run`).
 
-    `files`, `memory` and `time` are those that `quantize` goes by. Memory that this machine lacks
-    is shown, not refused; seconds are known where the machine was timed (`doctor(time=True)`).
+    Insufficient memory is reported in the plan, not raised; seconds are known if the machine was
+    timed (`doctor(time=True)`).
 
     Example:
         >>> plan = quantkit.dry_run("model", recipe=quantkit.build_recipe("nf4"))

@@ -1,4 +1,4 @@
-"""The verbs that run an artifact, measure it, and set results side by side."""
+"""The functions that run and evaluate artifacts and compare results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> EvalResult:
-    """Perplexity of a model or artifact, and its divergence from the reference if one is given.
+    """Evaluate a model or artifact: perplexity and, with a reference, KL divergence from it.
 
     Example:
         >>> found = quantkit.evaluate("out", reference="model", windows=2)
@@ -50,28 +50,26 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         (True, 'small')
 
     Args:
-        artifact: a folder or hub id: a plain model, or any artifact that quantkit decodes.
-        reference: the original model, or a folder that `save_reference` made; without it there is
-            no KL.
-        text: a file, folder or hub data set; by default a small text that ships with quantkit.
+        artifact: a folder or hub id: a plain model, or an artifact that quantkit decodes.
+        reference: the original model, or a folder that `save_reference` made; needed for KL.
+        text: a file, folder or hub dataset; by default the small bundled text.
         protocol: how the text is cut and scored: `qk@1`, `long@1`, `wikitext2-2048`,
             `wikitext2-llamacpp` or `wikitext-lmeval`.
-        sequence_length: tokens that the model reads at once, at most its context; the protocol's
-            own by default.
-        windows: how many are scored at most; the protocol's own number by default.
-        save_reference: a folder to make that later evaluations take as their `reference`.
-        reference_form: "hidden" (exact) or "topk" (small, and holds no weights).
-        tasks: names that lm-eval knows, or .yaml files of yours, answered by both models.
-        gates: limits on the figures, such as "kl.mean <= 0.05", beside those of the recipe that
-            made the artifact; their outcomes are in the result.
-        baseline: the result of an earlier run; what got worse is among the gates that failed.
-        allow_overlap: whether text that the artifact was calibrated on is scored all the same.
-        triage: whether to find, on a few windows, which blocks and linears carry the divergence.
-        speed: whether to time its quantized computation in this process, and count its memory.
-        engine: an engine to time it in, under concurrent requests to its server.
+        sequence_length: tokens of a window, at most the model's context; by default the protocol's.
+        windows: most windows to score; by default the protocol's number.
+        save_reference: a folder to make that later evaluations use as their `reference`.
+        reference_form: "hidden" (exact) or "topk" (small, contains no weights).
+        tasks: lm-eval task names or .yaml task files, answered by both models.
+        gates: limits on figures, such as "kl.mean <= 0.05", in addition to those of the artifact's
+            recipe; the result contains their outcomes.
+        baseline: the result of an earlier run; a regression is reported as a failed gate.
+        allow_overlap: whether to score text that the artifact was calibrated on.
+        triage: whether to measure, on a few windows, the KL of each block and kind of linear.
+        speed: whether to measure speed and memory in this process.
+        engine: an engine whose server is measured under concurrent requests.
         device: where speed is measured: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is
             one. Quality is computed on the CPU.
-        trust_remote_code: whether code of the model's folder may run.
+        trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
     from quantkit.core.gate import parse_gate
@@ -79,9 +77,9 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.pipeline.start import device_of
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
-    from quantkit.runs.evaluation import Measurement, measure
+    from quantkit.runs.evaluation import EvaluationOptions, evaluate_artifact
 
-    wanted = Measurement(
+    options = EvaluationOptions(
         choice=TextChoice(text, protocol, sequence_length, windows),
         keep=(Path(save_reference), reference_form) if save_reference else None,
         tasks=tuple(tasks),
@@ -95,7 +93,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     session = Session(device_of(device), trust_remote_code, report)
     source = resolve(artifact, trust_remote_code=trust_remote_code)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
-    return measure(source, original, wanted, session)
+    return evaluate_artifact(source, original, options, session)
 
 
 def sweep(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -111,7 +109,7 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> SweepResult:
-    """Run every recipe on one model; what is done stays done when the sweep is killed.
+    """Run every recipe on one model; an interrupted sweep resumes with the unfinished runs.
 
     Example:
         >>> swept = quantkit.sweep("model", "runs", [quantkit.build_recipe("nf4")], windows=2)
@@ -120,14 +118,14 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
 
     Args:
         model: a folder, or a hub id `org/name[@revision]`.
-        output: the sweep's folder: a new one, or one whose sweep of this model goes on.
-        recipes: what to run; those that fail are recorded and passed over.
-        text: what is scored, as in `evaluate`; the original is computed once for all recipes.
-        protocol: how it is cut and scored.
-        windows: how many windows at most.
+        output: the sweep's folder: a new one, or that of a sweep of this model to resume.
+        recipes: the recipes to run; failed ones are recorded and skipped.
+        text: the evaluation text, as in `evaluate`; the original is evaluated once.
+        protocol: how the text is cut and scored.
+        windows: most windows to score.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
-        runner: "local", or "ray": on a Ray cluster whose machines all see model and output.
-        trust_remote_code: whether code of the model's folder may run.
+        runner: "local", or "ray": a Ray cluster whose machines share the model and the output.
+        trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
     from quantkit.eval.text import TextChoice
@@ -142,7 +140,7 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
     choice = TextChoice(text, protocol, windows=windows)
     folder = Path(output).resolve()
     calibrations = tuple(dict.fromkeys(recipe.calibration for recipe in recipes))
-    here = device_of(device) if runner == "local" else device  # elsewhere another machine's
+    here = device_of(device) if runner == "local" else device  # else each machine resolves it
     session = Session(here, trust_remote_code, report)
     inputs = SweepInputs(source, folder, choice, calibrations)
     with claimed(folder):
@@ -170,7 +168,7 @@ def generate(
         >>> len(text) > 0
         True
 
-    `chat` puts the prompt into the model's chat template; `emit` is given each piece of text.
+    `chat` applies the model's chat template; `emit` is called with each piece of text.
     """
     from quantkit.eval.generation import generate_text
 
@@ -190,14 +188,14 @@ def demo(
     page: str | Path = "quantkit-demo.html",
     report: Report = silent,
 ) -> SweepResult:
-    """Every method on the embedded model: a sweep whose report is written to `page`.
+    """Run a sweep of every method on the embedded model, and write its report to `page`.
 
     Example:
         >>> swept = quantkit.demo(page="demo.html")  # doctest: +SKIP
         >>> min(run.summary.kl_mean for run in swept.runs[1:]) < 0.001  # doctest: +SKIP
         True
 
-    `output` keeps the sweep and its artifacts in that folder; otherwise they are thrown away.
+    `output`: a folder for the sweep and its artifacts; by default they are deleted.
     """
     from quantkit.eval.report.write import write_report
     from quantkit.model.embedded_model import FOLDER, HELDOUT
@@ -214,7 +212,7 @@ def demo(
 
 
 def report(folders: Sequence[str | Path], output: str | Path = "report.html") -> WrittenReport:
-    """Results side by side as a page, a table or JSON, by the ending of `output`.
+    """Compare results as a page, a table or JSON; the suffix of `output` decides.
 
     Example:
         >>> written = quantkit.report(["runs"], "report.html")
@@ -223,10 +221,10 @@ def report(folders: Sequence[str | Path], output: str | Path = "report.html") ->
 
     Args:
         folders: sweeps, folders with an `eval.json`, or artifacts, all of one model and protocol.
-        output: a file `.html`, `.md`, `.csv` or `.json`; one that exists is replaced.
+        output: a file `.html`, `.md`, `.csv` or `.json`; an existing one is replaced.
 
     Raises:
-        QuantkitError: no results are there, or such that cannot be compared.
+        QuantkitError: there are no results, or they cannot be compared.
     """
     from quantkit.eval.report.write import write_report
 

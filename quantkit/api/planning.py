@@ -1,4 +1,4 @@
-"""The verbs that plan: a model from config and headers, and this machine."""
+"""The functions that plan a model from config and headers, and check this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quantkit.pipeline.doctor import Finding
 
 PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
-"""The recipes that `plan` shows where the caller names none."""
+"""The recipes that `plan` shows by default."""
 
 
 def plan(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -32,34 +32,33 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
     settings: Mapping[str, str] | None = None,
     training: Training | None = None,
 ) -> Plan:
-    """What a model and its quantized builds weigh, and whether they fit a GPU; without torch.
+    """Plan the size of a model and its quantized builds, and whether they fit a GPU; no torch.
 
     Example:
         >>> found = quantkit.plan("model", gpu="4090", context=512)
         >>> found.serving.chosen.fits
         True
 
-    Only config.json and the headers of the weights are read, or fetched. Sizes are in bytes:
-    `serving` has the builds, `training` the training run, and `files`, `memory` and `time` are of
+    It reads or downloads only config.json and the headers of the weight files. Sizes are in bytes:
+    `serving` has the builds, `training` the training run, and `files`, `memory` and `time` those of
     the run that makes the chosen build.
 
     Args:
         model: a folder, a config.json, or a hub id `org/name[@revision]`.
-        gpu: a name (`4090`), `24GB@1008GB/s`, or `local`; without one only the weights are
-            planned.
-        context: tokens of a sequence; by default the model's own, at most 8192.
-        batch: how many sequences are served at once; 1 by default.
+        gpu: a name (`4090`), `24GB@1008GB/s`, or `local`; by default only weights are planned.
+        context: tokens of a sequence; by default the model's context, at most 8192.
+        batch: number of concurrent sequences; 1 by default.
         engine: "vllm" (the default), "sglang" or "transformers".
         tp: tensor-parallel ranks; 1 by default, as are `pp` and `ep`.
         pp: pipeline stages.
         ep: expert-parallel ranks.
-        kv: bits of an element of the KV cache; 16 by default.
-        recipes: what to quantize with; by default one of each size.
-        settings: of the engine, by the names of `planning.serve.settings.Settings`.
-        training: a training run to plan instead; its tokens and sequences are those given here.
+        kv: bits per element of the KV cache; 16 by default.
+        recipes: recipes of the builds; by default one of each size.
+        settings: engine settings, by the names of `planning.serve.settings.Settings`.
+        training: plan this training run instead, with `context` and `batch` given here.
 
     Raises:
-        QuantkitError: a name is unknown, an option is unused, or no engine runs the model so.
+        QuantkitError: an unknown name, an unused option, or an unsupported setup.
     """
     from quantkit.core.serving import Degrees
     from quantkit.planning.builds import plan_builds
@@ -92,14 +91,14 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
 
 
 def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...]:
-    """Whether this machine and this installation are fit for the work.
+    """Check this machine and this installation.
 
     Example:
         >>> [finding.check for finding in quantkit.doctor() if not finding.ok]
         []
 
     Args:
-        time: whether to time the machine, for the plans of runs on it: about half a minute.
+        time: whether to time the machine for plans of its runs, which takes half a minute.
         report: called with a `Progress` after each step of the timing.
     """
     from quantkit.pipeline.doctor import Finding

@@ -1,4 +1,4 @@
-"""A closed loop of requests to an OpenAI-compatible server, each token's arrival noted."""
+"""A closed loop of requests to an OpenAI-compatible server, with the arrival time of each token."""
 
 import asyncio
 import json
@@ -13,9 +13,9 @@ import httpx2
 
 @dataclass(frozen=True)
 class Answer:
-    """One request: when it was sent, when each piece came, how many tokens all of them were.
+    """One request: times of sending and of each chunk in seconds, and the number of tokens.
 
-    A vLLM piece is one token unless the server falls behind. `error` is "" where all went well.
+    A vLLM chunk is one token unless the server falls behind. `error` is "" on success.
     """
 
     sent: float
@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All answers of a loop, and its seconds from the first request to the end of the last."""
+    """All answers of a loop, and the seconds from the first request to the last answer."""
 
     answers: tuple[Answer, ...]
     seconds: float
@@ -37,19 +37,19 @@ class Outcome:
         return [answer for answer in self.answers if not answer.error]
 
     def first_token_seconds(self) -> list[float]:
-        """TTFT of each: first token minus the moment of sending."""
+        """TTFT of each answer: time of the first token minus time of sending."""
         return [answer.arrivals[0] - answer.sent for answer in self.complete]
 
     def whole_seconds(self) -> list[float]:
-        """Seconds of each from the moment of sending to its last piece."""
+        """Seconds of each answer from sending to the last chunk."""
         return [answer.arrivals[-1] - answer.sent for answer in self.complete]
 
     def gaps(self) -> list[list[float]]:
-        """ITL: seconds between one piece and the next, a list for each answer."""
+        """ITL: seconds between chunks, one list per answer."""
         return [[b - a for a, b in pairwise(answer.arrivals)] for answer in self.complete]
 
     def seconds_per_later_token(self) -> list[float]:
-        """TPOT of each: time after the first token over the tokens after the first."""
+        """TPOT of each answer: seconds after the first token / tokens after the first."""
         return [
             (a.arrivals[-1] - a.arrivals[0]) / (a.tokens - 1) for a in self.complete if a.tokens > 1
         ]
@@ -63,10 +63,10 @@ def closed_loop(
     output_tokens: int,
     timeout_seconds: float = 300.0,
 ) -> Outcome:
-    """Every prompt (token ids) answered, `concurrency` of them at any time.
+    """Send every prompt (token ids), with `concurrency` requests at any time.
 
-    `url` is the server's, without /v1. A request that fails or takes longer than the timeout is an
-    answer with an error.
+    `url` is the server's, without /v1. A request that fails or times out is an answer with an
+    error.
     """
 
     async def run() -> Outcome:
@@ -80,7 +80,7 @@ def closed_loop(
             answers = await asyncio.gather(*workers)
             return Outcome(tuple(a for found in answers for a in found), perf_counter() - started)
 
-    # In a thread of its own, as the caller's (a notebook's) may have a running loop.
+    # in its own thread, because the caller (a notebook) may have a running event loop
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(lambda: asyncio.run(run())).result()
 
@@ -120,5 +120,5 @@ async def _ask(client: httpx2.AsyncClient, prompt: Sequence[int], output_tokens:
                 tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
     except (httpx2.HTTPError, ValueError) as error:
         return Answer(sent, error=f"{type(error).__name__}: {error}")
-    fault = "" if tokens == output_tokens else f"{tokens} of {output_tokens} tokens came"
+    fault = "" if tokens == output_tokens else f"received {tokens} of {output_tokens} tokens"
     return Answer(sent, tuple(arrivals), tokens, fault)

@@ -1,4 +1,4 @@
-"""What a kernel is, and which of them can multiply by a given quantized weight here."""
+"""The contract of a kernel, and the kernels that support a quantized weight on this device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Parts = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class WeightFacts:
-    """A weight to multiply by: its scheme and shape, the dtype of the inputs, "cpu" or "cuda"."""
+    """A weight to multiply by: scheme, shape, dtype of the inputs, and device type."""
 
     scheme: Scheme
     out_features: int
@@ -28,8 +28,8 @@ class WeightFacts:
 class Kernel:
     """One way to compute x @ W.T from the codes of W.
 
-    refuses(facts): a sentence saying what it cannot do, or None.
-    pack(qtensor, dtype): what it keeps of a weight: codes in integer dtypes, scales in floats.
+    refuses(facts): a sentence that states what the kernel does not support, or None.
+    pack(qtensor, dtype): the kernel's own tensors: codes in integer, scales in float dtypes.
     multiply(x, parts): the product (rows, out_features) of x (rows, in_features), in x's dtype.
     """
 
@@ -40,16 +40,16 @@ class Kernel:
 
 
 def kernels() -> tuple[Kernel, ...]:
-    """Every kernel that quantkit knows of, whether it runs here or not."""
+    """Every registered kernel, including those that do not run on this machine."""
     folder = "bench.kernels"
     return tuple(k for n in registry.names(folder) for k in registry.load(folder, n, "KERNELS"))
 
 
 def fitting(facts: WeightFacts) -> tuple[Kernel, ...]:
-    """The kernels that can multiply by a weight.
+    """The kernels that support a weight.
 
     Raises:
-        RefusedError: there is none; it says what stands in the way of each.
+        RefusedError: no kernel does; the error lists the reason of each.
     """
     found = {kernel: kernel.refuses(facts) for kernel in kernels()}
     able = tuple(kernel for kernel, reason in found.items() if reason is None)
@@ -58,11 +58,11 @@ def fitting(facts: WeightFacts) -> tuple[Kernel, ...]:
         raise RefusedError(
             f"no kernel on this {facts.device} multiplies {facts.scheme.label()}, {shape}",
             why="; ".join(f"{kernel.name}: {reason}" for kernel, reason in found.items()),
-            hint="--engine vllm, which has kernels of its own",
+            hint="--engine vllm, which has its own kernels",
         )
     return able
 
 
 def device_is(facts: WeightFacts, device: str) -> str | None:
-    """The sentence for a kernel of `device`, None where the weight is there."""
+    """A sentence that states that a kernel needs `device`; None if the weight is there."""
     return None if facts.device == device else f"runs on {device}"

@@ -1,4 +1,4 @@
-"""A linear that multiplies by codes, and the choice of the kernel that does it."""
+"""A linear that computes with quantized codes, and the choice of its kernel."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ TOLERANCE: Mapping[torch.dtype, float] = {
     torch.float16: 2e-3,
     torch.bfloat16: 1e-2,
 }
-"""Bound of ||y - y'|| / ||y'||, y' the fp32 product with the dequantized weight; tests hold it."""
+"""Bound of ||y - y'|| / ||y'||, y' the fp32 product with the dequantized weight (tested)."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a choice of kernel is for: one prefill of `prefill_rows` and `decode_steps` steps."""
+    """The work for which a kernel is chosen: one prefill, then decode steps; rows are tokens."""
 
     prefill_rows: int = 512
     decode_rows: int = 1
@@ -30,7 +30,7 @@ class Workload:
 
 
 class QuantizedLinear(nn.Module):
-    """y = x @ W.T + b where only the codes and scales of W are in memory."""
+    """y = x @ W.T + b with only the codes and scales of W in memory."""
 
     def __init__(
         self, kernel: Kernel, qtensor: QTensor, dtype: torch.dtype, bias: torch.Tensor | None
@@ -56,10 +56,10 @@ def choose_kernel(
     dtype: torch.dtype,
     load: Workload = Workload(),
 ) -> Kernel:
-    """The kernel that is fastest for `load`, of all that can multiply by `qtensor`.
+    """The fastest kernel for `load` of all that support `qtensor` (out_features, in_features).
 
     Raises:
-        RefusedError: no kernel can.
+        RefusedError: no kernel does.
     """
     device = qtensor.codes.device
     out_features, in_features = qtensor.codes.shape
@@ -82,7 +82,7 @@ def choose_kernel(
 
 
 def _least_seconds(work: Callable[[], torch.Tensor]) -> float:
-    """The shortest of some runs: what the kernel takes when nothing else runs."""
+    """The shortest of TRIALS runs: other programs only make a run longer."""
     found = []
     for _ in range(TRIALS + 1):
         started = perf_counter()

@@ -1,4 +1,4 @@
-"""The quantized computation of an artifact, timed in this process beside the original's."""
+"""Speed and memory of an artifact in this process, next to the original's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,12 +21,12 @@ from quantkit.results.schema import LocalSpeed, Memory
 
 CELLS = (Cell(1, 512), Cell(1, 2048), Cell(4, 512))
 GPU_CELLS = tuple(Cell(batch, context) for batch in (1, 4, 16) for context in (512, 2048, 8192))
-"""A GPU runs these in the time that a CPU takes for the three; what does not fit is left out."""
+"""A GPU runs these as fast as a CPU runs the three; cells that do not fit are left out."""
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The cells that were timed, the memory of one pass, and what a reader must be told."""
+    """The timed cells, the memory of one pass, and notes for readers."""
 
     cells: tuple[LocalSpeed, ...] = ()
     memory: Memory = field(default_factory=Memory)
@@ -41,11 +41,11 @@ def measure_local(
     cells: Sequence[Cell] = (),
     effort: Effort = Effort(),  # noqa: B008 - frozen
 ) -> LocalResult:
-    """Speed and memory of the artifact in memory; with a reference also the ratio of both.
+    """Speed and memory of the artifact; with a reference also the ratio of both speeds.
 
-    Cells are the device's own by default; longer ones than the model's context are shortened to it,
-    and those that do not fit into memory are named in a note. Where no kernel here multiplies one
-    of its weights there are no figures, and a note says why.
+    By default the cells are those of the device. Cells longer than the model's context are
+    shortened, and cells that do not fit into memory are listed in a note. If no kernel supports a
+    weight, there are no figures, and a note states the reason.
     """
     model = open_model(artifact, session)
     usual = GPU_CELLS if model.device.type == "cuda" else CELLS
@@ -80,7 +80,7 @@ def measure_local(
 
 
 def fitting_cells(cells: Sequence[Cell], context: int) -> tuple[Cell, ...]:
-    """Each cell with its context and steps within `context` tokens, equal ones once."""
+    """The cells, shortened so that context and steps fit `context` tokens, without duplicates."""
     shorter = (
         replace(cell, context_tokens=min(cell.context_tokens, context - cell.decode_steps))
         for cell in cells
@@ -125,7 +125,7 @@ def speed_of(runtime: Runtime, timings: Timings, reference: Timings | None = Non
 
 
 def slower_than(speed: LocalSpeed, dtype: str) -> list[str]:
-    """A plain sentence for prefill and for decode where the original is surely faster."""
+    """A sentence for prefill and decode if the original is significantly faster."""
     found = []
     for name in ("prefill", "decode"):
         interval = getattr(speed, f"{name}_ratio_ci95")
@@ -138,13 +138,13 @@ def slower_than(speed: LocalSpeed, dtype: str) -> list[str]:
 
 
 def _memory(runtime: Runtime, cell: Cell) -> Memory:
-    """One prefill and one step of `cell`, after another that has touched every page."""
+    """Memory of one prefill and one step of `cell`, after a warm-up that touches every page."""
     run = Run(runtime.network, Cell(cell.batch, cell.context_tokens, 1))
     run()
     held = run.kv_bytes()
     memory = measure_memory(runtime.network, runtime.blocks(), run.prefill)
     tokens = cell.batch * (cell.context_tokens + 1)
     parts = memory.parts_bytes | {"kv": held}
-    if runtime.network.device.type == "cuda":  # its allocator counts the cache into the pass
+    if runtime.network.device.type == "cuda":  # the allocator's peak includes the cache
         parts["activations"] = max(0, parts["activations"] - held)
     return memory.model_copy(update={"parts_bytes": parts, "kv_bytes_per_token": held // tokens})

@@ -1,4 +1,4 @@
-"""Which machine a figure was measured on: speeds of two are never compared."""
+"""The machine that a figure was measured on: speeds of two machines are not comparable."""
 
 import platform
 from pathlib import Path
@@ -13,7 +13,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def machine() -> dict[str, Any]:
-    """Names of processor, GPU and its driver (None where there is none), and torch's threads."""
+    """Names of processor, GPU and its driver (None without one), and torch's threads."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "cpu": processor() or platform.processor() or None,

@@ -1,4 +1,4 @@
-"""Where the bytes of a running model are: by part, by block, and at the peak."""
+"""Memory of a running model by part, by block, and at the peak."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,10 +21,10 @@ BlockFacts = dict[str, float | int | str]
 def measure_memory(
     network: nn.Module, blocks: Iterable[tuple[str, nn.Module]], work: Callable[[], object]
 ) -> Memory:
-    """The peak of one call of `work`, which runs `network`, and what every block took of it.
+    """The peak memory of one call of `work`, which runs `network`, and the memory of each block.
 
-    On a GPU the allocator's own counts. On a CPU the resident size of the process: its peak is
-    that of `work` where the system lets it be reset (Linux), else that of the process so far.
+    On a GPU these are the allocator's counts. On a CPU it is the resident size of the process: the
+    peak during `work` if the system can reset it (Linux), else the peak of the process so far.
     """
     device = next(iter(network.parameters())).device
     parts = parts_bytes(network)
@@ -42,7 +42,7 @@ def measure_memory(
 
 
 def parts_bytes(network: nn.Module) -> dict[str, int]:
-    """Bytes of what the model keeps: codes, their scales, and all that is not quantized."""
+    """Bytes of the model's tensors: codes, scales, and unquantized tensors."""
     parts = {"linear": 0, "scales": 0, "unquantized": 0}
     for tensor, quantized in _tensors(network):
         held = "unquantized"
@@ -53,14 +53,14 @@ def parts_bytes(network: nn.Module) -> dict[str, int]:
 
 
 def stored_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor, also of one in oneDNN's own layout."""
+    """Bytes of a tensor, including tensors in oneDNN's layout."""
     if tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]  # noqa: SLF001 - its only name
         return int(torch.ops.mkldnn._nbytes(tensor))  # noqa: SLF001
     return tensor.nbytes
 
 
 def resident_bytes() -> int | None:
-    """What the process holds in memory now; None where the system does not tell (not Linux)."""
+    """Resident bytes of the process; None if the system does not report them (not Linux)."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -69,7 +69,7 @@ def resident_bytes() -> int | None:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[torch.Tensor, bool]]:
-    """Each tensor once (a tied head is the embedding), and whether it is a quantized weight's."""
+    """Each tensor once (a tied head is the embedding), and whether a quantized linear holds it."""
     seen: set[int] = set()
     for part in module.modules():
         quantized = isinstance(part, QuantizedLinear)
@@ -85,7 +85,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[torch.Tensor, bool]]:
 def _watched(
     blocks: Iterable[tuple[str, nn.Module]], device: torch.device
 ) -> Iterator[list[BlockFacts]]:
-    """A list that gets the facts of each block as it is run."""
+    """A list to which the facts of each block are added when it runs."""
     found: list[BlockFacts] = []
     started = [0.0]
 
@@ -140,7 +140,7 @@ def _reset_peak(device: torch.device) -> None:
 
 
 def _of_allocator(device: torch.device, parts: dict[str, int], blocks: list[BlockFacts]) -> Memory:
-    """The peak over all blocks, as each of them started the count anew."""
+    """The peak over all blocks; each block resets the allocator's peak."""
     last = _now(device)  # final norm and head
     peaks = {key: max(int(b[key]) for b in [*blocks, last]) for key in last}
     allocated, reserved = peaks["allocated_peak_bytes"], peaks["reserved_peak_bytes"]
@@ -165,7 +165,7 @@ def _snapshot() -> list[Mapping[str, Any]]:
 
 
 def segments_of(snapshot: Iterable[Mapping[str, Any]]) -> list[Segments]:
-    """What `torch.cuda.memory_snapshot()` says, summed over the segments of a kind."""
+    """The segments of `torch.cuda.memory_snapshot()`, summed by kind."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for segment in snapshot:
         kinds.setdefault(str(segment["segment_type"]), []).append(segment)

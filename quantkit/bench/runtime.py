@@ -1,4 +1,4 @@
-"""A whole model in memory whose quantized linears multiply by their codes."""
+"""A whole model in memory whose quantized linears compute with their codes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,24 +37,24 @@ class Runtime:
 
     @property
     def kernel(self) -> str:
-        """The kernels' names, the one of most linears first."""
+        """Names of the kernels, by falling number of linears."""
         return ", ".join(sorted(self.kernels, key=lambda name: -self.kernels[name]))
 
 
 def load_runtime(model: OpenModel, load: Workload = Workload(), report: Report = silent) -> Runtime:  # noqa: B008 - frozen
-    """The model with kernels in place of its quantized linears; a plain model as torch runs it.
+    """The model with kernels in place of its quantized linears; a plain model unchanged.
 
-    The kernel is chosen once for each scheme and shape. No dequantized weight is ever kept.
+    The kernel is chosen once for each scheme and shape. No dequantized weight is kept.
 
     Raises:
-        RefusedError: a linear is quantized in a way that no kernel here multiplies.
+        RefusedError: no kernel on this device supports a quantized linear.
     """
     name = str(model.dtype).removeprefix("torch.")
     network, prefix = model.skeleton.model, model.skeleton.prefix
     if model.format is None:
         linears = sum(is_linear(module) for module in network.modules())
         load_dense(model)
-        network.tie_weights()  # parameters come one by one: a shared one would be held twice
+        network.tie_weights()  # parameters load one by one: a shared one would be stored twice
         return Runtime(network, prefix, model.dtype, {f"torch linear {name}": linears})
     chosen: dict[tuple[Scheme, torch.Size], Kernel] = {}
     counts: dict[str, int] = {}

@@ -10,7 +10,7 @@ from quantkit.results.schema import Memory, Speed
 
 @dataclass(frozen=True)
 class SpeedResult:
-    """What `eval.json` holds of speed and memory; `notes` say what is slow or is missing."""
+    """The `speed` and `memory` parts of `eval.json`; `notes` list what is slow or missing."""
 
     speed: Speed
     memory: Memory = field(default_factory=Memory)
@@ -25,12 +25,12 @@ def measure_speed(
     local: bool = True,
     engine: bool = False,
 ) -> SpeedResult:
-    """The artifact timed in this process (`local`), in vLLM (`engine`), or both.
+    """Time the artifact in this process (`local`), in vLLM (`engine`), or both.
 
-    Ratios are to the `reference`; without one there are none.
+    Ratios are to the `reference` and need one.
 
     Raises:
-        RefusedError: `engine`, and vLLM is not there or does not serve the artifact.
+        RefusedError: `engine`, and vLLM is not installed or does not serve the artifact.
     """
     here = LocalResult()
     if local:

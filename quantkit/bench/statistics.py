@@ -1,4 +1,4 @@
-"""Medians and percentiles of repeated timings with their intervals, and when there are enough."""
+"""Medians and percentiles of repeated timings with intervals, and a stopping rule."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ Groups = Sequence[Sequence[float]]
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one, or the mean of the middle two."""
+    """The median; the mean of the middle two of an even number of values."""
     return float(np.median(values))
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
-    """Linearly interpolated; `fraction` is 0 to 1."""
+    """The quantile at `fraction` (0 to 1), linearly interpolated."""
     return float(np.quantile(values, fraction))
 
 
@@ -33,10 +33,10 @@ def ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval
 
 
 def percentile_interval(groups: Groups, fraction: float) -> Interval:
-    """The 95 % interval of a percentile of all values, by bootstrap of whole groups.
+    """The 95 % interval of a percentile of all values, by bootstrap over groups.
 
-    The values of a group (the gaps of one request) rise and fall together: resampled one by one
-    they would give an interval that is too narrow.
+    Values of a group (the gaps of one request) are correlated: resampling them one by one would
+    give an interval that is too narrow.
     """
     data = [np.asarray(group, dtype=np.float64) for group in groups]
 
@@ -55,7 +55,7 @@ def rate_interval(seconds: Sequence[float], amount: float) -> Interval:
 def latency_figures(latencies: Mapping[str, tuple[Groups, float]]) -> dict[str, Any]:
     """`NAME_ms` and `NAME_ci95` for each name: a percentile of grouped seconds, in milliseconds.
 
-    Both are None where there are no seconds.
+    Both are None without values.
     """
     found: dict[str, Any] = {}
     for name, (groups, fraction) in latencies.items():

@@ -1,4 +1,4 @@
-"""How fast this machine is at what quantizing takes: a few seconds of it, on random numbers."""
+"""The throughput of this machine in the operations of quantizing, timed on random tensors."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -26,17 +26,17 @@ from quantkit.stats.inputs import InputStats
 from quantkit.stats.sizes import CHUNK
 
 SHAPES = ((512, 512), (64, 2048), (2048, 2048))
-"""Outputs and inputs of the linears that are solved: what grows with which of them comes apart."""
+"""(outputs, inputs) of the timed linears; they differ, so that the terms can be separated."""
 WIDTH = 1024
-"""Of the block whose forward is timed."""
+"""Hidden size of the block whose forward is timed."""
 TIMES = 2
-"""Of which the fastest counts: whatever else runs on a machine only adds."""
+"""Repeats, of which the fastest counts: other programs only make a repeat slower."""
 SCHEMES = (
     Scheme("int", 4, 64),
     Scheme("nf4", 4, 64),
     Scheme("int", 8, None, activation="int8-token"),
 )
-"""Each method is timed with the first that it can make."""
+"""Each method is timed with the first scheme that it supports."""
 DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32}
 
 
@@ -46,13 +46,15 @@ def time_machine(report: Report = silent) -> MachineSpeed:
     Raises:
         ResourceError: the system does not report how much memory a process holds.
     """
-    prepare(open_model(FOLDER), build_recipe("rtn"))  # then all that a run imports is there
+    prepare(open_model(FOLDER), build_recipe("rtn"))  # import everything that a run imports
     tokenize(read_documents("default"), load_tokenizer(FOLDER), 4, 64, "default")
     run_kernels()
     give_back()
     base = resident_bytes()
     if base is None:
-        raise ResourceError("this system does not report the memory of a process", hint="Linux")
+        raise ResourceError(
+            "this system does not report the memory of a process", hint="use Linux for timings"
+        )
     methods = [registry.load("methods", name, "METHOD") for name in registry.names("methods")]
     generator = torch.Generator().manual_seed(0)
     inputs = {width: _inputs(width, generator) for _, width in SHAPES}
@@ -72,7 +74,7 @@ def time_machine(report: Report = silent) -> MachineSpeed:
 
 @torch.no_grad()
 def run_kernels() -> None:
-    """Run what a run will run, once and small: then all that libraries load for it is counted."""
+    """Run each kind of kernel once on small tensors, so that libraries load all their code."""
     for dtype in DTYPES.values():
         x = torch.eye(256, dtype=dtype)
         torch.nn.functional.linear(x, x)
@@ -84,7 +86,7 @@ def run_kernels() -> None:
 
 
 def _inputs(width: int, generator: torch.Generator) -> torch.Tensor:
-    """Activations (1, CHUNK, width) whose channels depend on each other."""
+    """Activations (1, CHUNK, width) fp32 with correlated channels."""
     mixing = torch.randn(width, width, generator=generator) / width**0.5
     states: torch.Tensor = torch.randn(1, CHUNK, width, generator=generator) @ mixing
     return states
@@ -102,7 +104,7 @@ def _fastest(work: Callable[[], object]) -> float:
 
 @torch.no_grad()
 def _forward(dtype: torch.dtype) -> float:
-    """Seconds of a product of activations and weights, with all else that a block computes."""
+    """Seconds per multiply-add of a block's forward, including its other operations."""
     config = LlamaConfig(
         hidden_size=WIDTH,
         intermediate_size=3 * WIDTH,
@@ -117,7 +119,7 @@ def _forward(dtype: torch.dtype) -> float:
 
 
 def _hessian(inputs: torch.Tensor) -> float:
-    """Seconds of a product of a Hessian, of which one half is computed."""
+    """Seconds per multiply-add of a Hessian (1, tokens, width), of which one half is computed."""
     tokens, width = inputs.shape[1:]
     return _fastest(lambda: InputCollector().add(inputs)) / (tokens * width**2 / 2)
 
@@ -131,7 +133,7 @@ def _statistics(inputs: torch.Tensor) -> InputStats:
 def _solving(
     method: Method, inputs: dict[int, torch.Tensor], generator: torch.Generator
 ) -> Solving:
-    """What a method takes of a weight, by least squares of relative errors."""
+    """Seconds of a method per unit of `Work`, by non-negative least squares of relative errors."""
     known = (s for s in SCHEMES if (s.grid, s.bits) in method.grids)
     scheme = next(known, Scheme(*method.grids[0], 64))
     options, rows = method.options(), []

@@ -1,7 +1,6 @@
-"""Prefill and decode of models side by side, repeated until the medians are known.
+"""Prefill and decode of models side by side, repeated until the medians are precise.
 
-Timings of two models in one process drift together: they take turns, each order as often as the
-other, so that a clock that slows down slows both.
+Models run in alternating order, so that a change of the clock frequency affects all of them.
 """
 
 import inspect
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """`batch` sequences of `context_tokens` each, then `decode_steps` tokens more of each."""
+    """`batch` sequences of `context_tokens` each, followed by `decode_steps` tokens each."""
 
     batch: int = 1
     context_tokens: int = 512
@@ -30,9 +29,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a cell is measured: warm-ups, repeats at most, and seconds after which it ends.
+    """How long a cell is measured: warm-ups, most repeats, and seconds after which it ends.
 
-    `clock` is asked on a CPU; a thread's own clock leaves out what other programs take.
+    `clock` is used on a CPU; a thread's CPU clock excludes the time of other programs.
     """
 
     warmups: int = 1
@@ -45,7 +44,7 @@ class Effort:
 class Timings:
     """Seconds of one model in one cell: a prefill and a list of steps for each repeat.
 
-    `kv_bytes` is what the cache really took.
+    `kv_bytes`: allocated bytes of the cache.
     """
 
     cell: Cell
@@ -68,10 +67,10 @@ class Timings:
 def measure_cell(
     networks: Sequence["PreTrainedModel"], cell: Cell, effort: Effort
 ) -> list[Timings]:
-    """The timings of each network in `cell`, taken in turns.
+    """The timings of each network in `cell`, in alternating order.
 
-    Ends after `effort.repeats`, or when every median is known to 2 %, or when the time is over
-    (never before two repeats).
+    Ends after `effort.repeats` repeats, when the interval of every median is below 2 %, or after
+    `effort.seconds`, but not before two repeats.
     """
     runs = [Run(network, cell, effort.clock) for network in networks]
     for _ in range(effort.warmups):
@@ -92,7 +91,7 @@ def measure_cell(
 
 
 class Run:
-    """A network with the inputs and the preallocated cache of a cell; a call is one repeat."""
+    """A network with inputs (batch, context_tokens) int64 and cache; a call is one repeat."""
 
     def __init__(
         self,
@@ -110,12 +109,12 @@ class Run:
         length = cell.context_tokens + cell.decode_steps
         self.cache = StaticCache(network.config, max_cache_len=length)
         takes = inspect.signature(network.forward).parameters
-        # As generation does: only the last position's logits are needed.
+        # as in generation: only the logits of the last position
         self.options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
     @torch.inference_mode()
     def __call__(self) -> tuple[float, list[float]]:
-        """Seconds until the first token, and those of each step after it."""
+        """Seconds of the prefill, and of each decode step."""
         self.cache.reset()
         mark, seconds = _stopwatch(self.ids.device, self.clock)
         ids = self.ids
@@ -131,7 +130,7 @@ class Run:
 
     @torch.inference_mode()
     def prefill(self) -> None:
-        """One forward over the context, with nothing measured."""
+        """One forward over the context, not timed."""
         self.cache.reset()
         self.network(input_ids=self.ids, past_key_values=self.cache, use_cache=True, **self.options)
 
@@ -148,7 +147,7 @@ class Run:
 def _stopwatch(
     device: torch.device, clock: Callable[[], float]
 ) -> tuple[Callable[[], None], Callable[[], list[float]]]:
-    """A function that marks a moment on `device`, and one that gives the seconds between marks."""
+    """A function that records a time on `device`, and one that returns the seconds in between."""
     if device.type == "cuda":
         events: list[torch.cuda.Event] = []
 

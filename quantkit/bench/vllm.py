@@ -1,4 +1,4 @@
-"""vLLM measured from outside: its OpenAI server on loopback under concurrent requests."""
+"""Speed of vLLM's OpenAI server on loopback under concurrent requests."""
 
 import ctypes
 import os
@@ -28,7 +28,7 @@ from quantkit.model.opened import context_length
 from quantkit.results.schema import EngineSpeed
 
 PYTHON = "QUANTKIT_ENGINE_PYTHON_VLLM"
-"""Environment variable: the interpreter that has vLLM, where it is not quantkit's own."""
+"""Environment variable: the interpreter of an environment with vLLM."""
 
 START_SECONDS = 600
 STOP_SECONDS = 20
@@ -42,10 +42,10 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests of `input_tokens` random ids each, so that none shares a prefix with another.
+    """Requests of `input_tokens` random ids each, so that no two share a prefix.
 
-    At each concurrency, every user sends `rounds` of them after one that is not counted; `at_least`
-    so many are counted in all, for an interval.
+    At each concurrency every user sends one warm-up request, then `rounds` requests; in total at
+    least `at_least` requests are counted, for an interval.
     """
 
     input_tokens: int = 512
@@ -57,7 +57,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: where it listens, its version, and the linear kernels in its log."""
+    """A running server: URL, version, and the linear kernels that its log names."""
 
     url: str
     version: str
@@ -69,10 +69,10 @@ def measure_vllm(
 ) -> list[EngineSpeed]:
     """Throughput, TTFT and token gaps of the artifact in vLLM at each concurrency.
 
-    Lengths shrink to what the model's context holds.
+    Lengths are shortened to the model's context.
 
     Raises:
-        RefusedError: there is no vLLM, or it does not serve this artifact.
+        RefusedError: vLLM is not installed, or it does not serve this artifact.
     """
     model = open_model(artifact, session)
     whole = min(context_length(model), workload.input_tokens + workload.output_tokens)
@@ -102,16 +102,16 @@ def measure_vllm(
 
 @contextmanager
 def serving(artifact: Path, max_tokens: int, users: int) -> Iterator[Server]:
-    """The artifact served on a free port of loopback, until the block ends.
+    """Serve the artifact on a free loopback port within a `with` block.
 
     Raises:
-        RefusedError: there is no vLLM, or it stops or hangs while it starts.
+        RefusedError: vLLM is not installed, or its server stops or hangs during startup.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
-        # `vllm serve` asks for the metadata of a package `vllm`: the CPU build has another name
+        # not `vllm serve`: it needs a package called `vllm`, and the CPU build has another name
         *(_python(), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(artifact.resolve()), "--served-model-name", "quantkit"),
         *("--host", "127.0.0.1", "--port", str(port)),
@@ -130,7 +130,7 @@ def serving(artifact: Path, max_tokens: int, users: int) -> Iterator[Server]:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that its workers can be ended with it
+                start_new_session=True,  # so that its workers can be stopped with it
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 - one prctl, prepared before the fork
             )
         try:
@@ -150,7 +150,7 @@ PRCTL = _prctl()
 
 
 def _end_with_parent() -> None:
-    """Have the server told to end when this process dies without having ended it."""
+    """Make the kernel send SIGTERM to the server when this process dies."""
     if PRCTL is not None:
         PRCTL(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
 
@@ -162,8 +162,8 @@ def _python() -> str:
         return named
     if find_spec("vllm") is None:
         raise RefusedError(
-            "vLLM is not installed here",
-            why="its packages conflict with others, so it needs an environment of its own",
+            "vLLM is not installed",
+            why="its packages conflict with quantkit's, so it needs its own environment",
             hint=f"export {PYTHON}=/path/to/venv/bin/python",
         )
     return sys.executable
@@ -185,16 +185,16 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
         sleep(0.5)
     lines = log.read_text(errors="replace").splitlines()
     faults = [line for line in lines if re.search(r"\w*(Error|Exception): ", line)]
-    state = "ended" if process.poll() is not None else "does not answer"
+    state = "stopped" if process.poll() is not None else "does not answer"
     raise RefusedError(
-        f"vLLM's server {state} while it starts",
-        why=(faults or lines or ["it wrote nothing"])[-1],
+        f"vLLM's server {state} during startup",
+        why=(faults or lines or ["its log is empty"])[-1],
         hint="quantkit eval ARTIFACT --speed",
     )
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End the server and what it started, kindly at first."""
+    """Stop the server and its workers: SIGTERM first, then SIGKILL."""
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -209,7 +209,7 @@ def _version(url: str) -> str:
 
 
 def _kernels(log: str) -> str:
-    """The kernels that the log says linears use, in the order of their first mention."""
+    """The linear kernels that the log names, in order."""
     found = re.findall(r"(?:Using|Selected) (\w+Kernel\w*) for", log)
     return ", ".join(dict.fromkeys(found))
 

@@ -1,1 +1,1 @@
-"""The nouns that every layer shares; nothing here imports torch."""
+"""The data types that every layer shares; nothing here imports torch."""

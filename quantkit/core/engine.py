@@ -13,28 +13,28 @@ def same_dtype(dtype: str, _model_type: str, _capability: str | None) -> str:
 
 
 def no_fault(*_: object) -> None:
-    """No fault at all."""
+    """None for any arguments: an engine without further rules."""
 
 
 @dataclass(frozen=True)
 class Engine:
     """One inference engine.
 
-    `formats`: those that it loads, the one to propose first at first; all others are refused and
-        none of its rules is asked about them (`core.rules.load_fault`).
-    refuses(format, scheme, linear): a sentence saying why the engine does not load a linear in one
-        of its formats, or None; a remedy may follow after `; try: `.
-    usage(format): Markdown that shows how to load a folder in that format, `FOLDER` in its place;
-        the model card of each artifact that the engine loads has it.
-    refuses_slice(format, scheme, whole, slice): the same of what one of several tensor-parallel
-        ranks holds of a linear, or of linears that the engine makes one of.
-    refuses_gpu(format, scheme, capability): the same of a GPU; `capability` is CUDA's ("8.9"), or
-        the name of another maker's architecture. Without a scheme of linears that are as they were.
-    serves(dtype, model type, capability): the dtype, as safetensors names it, in which it serves a
-        model of that dtype unless told otherwise; the capability of a GPU may not be known.
-    `serve`: the command that serves the folder that follows it; empty where it has no server.
+    `formats`: the formats that it loads, the one to propose first in front. All others are refused
+        without calling its rules (`core.rules.load_fault`).
+    refuses(format, scheme, linear): a sentence that states why the engine does not load a linear in
+        one of its formats, or None; a remedy may follow after `; try: `.
+    usage(format): Markdown that shows how to load a folder in that format; `FOLDER` stands for the
+        folder. The model card of each artifact that the engine loads contains it.
+    refuses_slice(format, scheme, whole, slice): as `refuses`, for the slice of a linear that one
+        tensor-parallel rank holds, or for linears that the engine fuses into one.
+    refuses_gpu(format, scheme, capability): as `refuses`, for a GPU. `capability` is CUDA's
+        ("8.9"), or the architecture's name for other makers. `scheme` None: unquantized linears.
+    serves(dtype, model type, capability): the default dtype, as safetensors names it, in which the
+        engine serves a model of that dtype; `capability` None: the GPU is unknown.
+    `serve`: the command that serves a folder, which is appended to it; empty without a server.
     `methods`: each quant_method of a config.json that it has a loader for; empty where not listed.
-    `versions` are those that the rules were checked against.
+    `versions`: the versions that the rules were checked against.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Errors that people can cause, with exit code and remedy.
+"""Errors that a user can cause, with exit code and remedy.
 
 QuantkitError (1)
 |- InputError (2)      wrong usage, or an input file that is not what it should be
@@ -7,7 +7,7 @@ QuantkitError (1)
 |- IntegrityError (6)  a hash differs, a source changed, a check failed
 `- HubError (7)        hub or network: gated, not found, offline
 
-Exit code 3, a gate that was missed, is no error: the work stands.
+Exit code 3 reports a missed gate. It is not an error: the output is kept.
 """
 
 
@@ -15,7 +15,7 @@ class QuantkitError(Exception):
     """What went wrong, why, and what to try; `exit_code` is stable and documented."""
 
     exit_code = 1
-    remedy = "again with --debug, and a report with what that shows"
+    remedy = "run again with --debug and report the traceback"
     """What to try where nothing better is known."""
 
     def __init__(self, what: str, *, why: str | None = None, hint: str | None = None) -> None:
@@ -36,7 +36,7 @@ class InputError(QuantkitError):
     """Wrong usage, or an input file that is not what it should be."""
 
     exit_code = 2
-    remedy = "another file or value in its place; the documentation says what is taken"
+    remedy = "another file or value; the documentation lists what is accepted"
 
 
 class RefusedError(QuantkitError):
@@ -64,4 +64,4 @@ class HubError(QuantkitError):
     """The hub or the network: gated, not found, offline."""
 
     exit_code = 7
-    remedy = "again later, or a local folder"
+    remedy = "try again later, or use a local folder"

@@ -1,4 +1,4 @@
-"""What formats, engines and plans know of a linear and of a model: names, shapes, dtypes."""
+"""Names, shapes and dtypes of linears and models, for formats, engines and plans."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,12 +28,12 @@ class LinearFacts:
 
 
 Check = Callable[[Scheme, LinearFacts], str | None]
-"""(scheme, linear) -> a sentence saying which rule they break, or None."""
+"""(scheme, linear) -> a sentence that states the broken rule, or None."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a config block must know of the whole model.
+    """The facts of a whole model that its `quantization_config` block states.
 
     `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense,
     `head` the output head. `dtype` is the model's own ("bfloat16", "float16", "float32").
@@ -48,11 +48,11 @@ class ModelFacts:
 
     @property
     def dense(self) -> tuple[str, ...]:
-        """Sorted names of the linears left as they are, the head always among them."""
+        """Sorted names of the unquantized linears; the head is always one of them."""
         return tuple(sorted({*self.skipped, self.head or "lm_head"}))
 
     def by_scheme(self) -> dict[Scheme, list[str]]:
-        """Each scheme and the linears that have it, both in a fixed order.
+        """Each scheme with its linears, both in a fixed order.
 
         Raises:
             RefusedError: no linear is quantized, or the head is.
@@ -60,8 +60,8 @@ class ModelFacts:
         if not self.schemes or self.head in self.schemes:
             raise RefusedError(
                 f"`{self.head}` cannot be quantized" if self.schemes else "no linear is quantized",
-                why="transformers loads quantized heads as random numbers, without an error",
-                hint="quantize linears of the blocks, and those only",
+                why="transformers initializes quantized heads randomly, without an error",
+                hint="quantize only linears of the blocks",
             )
         found: dict[Scheme, list[str]] = {}
         for name, scheme in self.schemes.items():
@@ -72,13 +72,13 @@ class ModelFacts:
         """The scheme that all quantized linears share, for formats that can state only one.
 
         Raises:
-            RefusedError: they differ.
+            RefusedError: there are several.
         """
         schemes = list(self.by_scheme())
         if len(schemes) > 1:
             raise RefusedError(
-                f"format `{format_name}` holds one scheme for all linears, not {len(schemes)}",
-                why=f"asked for: {', '.join(scheme.label() for scheme in schemes)}",
+                f"format `{format_name}` supports one scheme for all linears, not {len(schemes)}",
+                why=f"requested: {', '.join(scheme.label() for scheme in schemes)}",
                 hint="--format compressed-tensors",
             )
         return schemes[0]

@@ -1,11 +1,11 @@
-"""A planned number of bytes beside the rule it came from, which `plan --explain` prints."""
+"""A planned number of bytes and its formula, which `plan --explain` prints."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`bytes` that `name` takes, and the formula and source it was computed by, for people."""
+    """The `bytes` that `name` takes; `rule` is the formula and its source as text."""
 
     name: str
     bytes: int

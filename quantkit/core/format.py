@@ -1,4 +1,4 @@
-"""The contract of a checkpoint format: an inverse pair, a config block and its limits."""
+"""The contract of a checkpoint format: encode, decode, config block and rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quantkit.grid.qtensor import QTensor
 
 REGEX_SECONDS = 1.0
-"""For one name; patterns of strangers may need longer than anybody lives."""
+"""Time limit for one match: a pattern from an untrusted config may backtrack exponentially."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,19 @@ class Format:
     """One checkpoint format.
 
     encode(qtensor, dtype): suffix -> tensor, e.g. {"qweight": ...}; stored as `<linear>.<suffix>`.
-        `dtype` is the model's own ("bfloat16", ...), for formats that state what engines dequantize
+        `dtype` is the model's own ("bfloat16", ...), for formats that state the dtype to dequantize
         to. Shapes and dtypes never depend on values.
-    decode(tensors, scheme, facts): the QTensor back, bit for bit. InputError where a tensor is not
-        what the format says, RefusedError where a QTensor cannot hold it (act-order's g_idx).
-    layout(scheme, linear, dtype): exactly what encode gives for such a linear, without torch;
-        `weight` is among its suffixes where that is replaced.
+    decode(tensors, scheme, facts): the same QTensor again, bit for bit. Raises InputError where a
+        tensor violates the format, RefusedError where a QTensor cannot represent it (act-order's
+        g_idx).
+    layout(scheme, linear, dtype): dtypes and shapes of what encode returns, without torch; contains
+        `weight` where the format replaces that tensor.
     config(model): the `quantization_config` block of config.json.
-    parse(config, name): the Scheme of linear `name` under such a block, also other tools'; None
-        if it is dense.
-    check(scheme, linear): a sentence saying what the format cannot hold and what it can, or None.
-    `unloaded`: why no engine is meant to load it; empty where the file of an engine lists it.
+    parse(config, name): the Scheme of linear `name` in such a block, including blocks that other
+        tools wrote; None if it is dense.
+    check(scheme, linear): a sentence that states what the format does not support and what it
+        does, or None.
+    `unloaded`: why no engine loads the format on purpose; empty where an engine's file lists it.
     """
 
     name: str
@@ -55,10 +57,10 @@ Parse = Callable[[Mapping[str, Any], str], Scheme | None]
 
 
 def parser(parse: Parse) -> Parse:
-    """`parse` of a format, safe against config blocks from strangers.
+    """`parse` of a format, made safe for untrusted config blocks.
 
     Raises:
-        InputError: a field of the block is not of the kind that `parse` expects.
+        InputError: a field of the block has another type than `parse` expects.
     """
 
     @wraps(parse)
@@ -67,7 +69,7 @@ def parser(parse: Parse) -> Parse:
             return parse(config, name)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"the quantization config does not say how `{name}` is quantized",
+                f"the quantization config does not state the scheme of `{name}`",
                 why=f"{type(error).__name__}: {error}",
                 hint="the config.json that belongs to these weights",
             ) from error
@@ -82,7 +84,7 @@ def stored_tensor(
     dtypes: str,
     shape: tuple[int, ...],
 ) -> torch.Tensor:
-    """`tensors[suffix]` of `linear`, checked against `dtypes` (names, space between) and `shape`.
+    """`tensors[suffix]` of `linear`, checked: dtype one of `dtypes` (names with spaces), `shape`.
 
     Raises:
         InputError: it is missing, or of another type or shape.
@@ -95,7 +97,7 @@ def stored_tensor(
     if found not in dtypes.split() or found_shape != shape:
         raise InputError(
             f"tensor `{name}` is {found} {found_shape}",
-            why=f"its format says {' or '.join(dtypes.split())} {shape}",
+            why=f"the format requires {' or '.join(dtypes.split())} {shape}",
         )
     return tensor
 
@@ -104,7 +106,7 @@ def regex_covers(pattern: str, name: str) -> bool:
     """Whether the regex `pattern` of a config block matches the beginning of `name`.
 
     Raises:
-        InputError: it is no regex, or one that takes for ever.
+        InputError: it is not a valid regex, or matching it exceeds the time limit.
     """
     import regex
 
@@ -112,7 +114,7 @@ def regex_covers(pattern: str, name: str) -> bool:
         return regex.match(pattern, name, timeout=REGEX_SECONDS) is not None
     except (regex.error, RecursionError, OverflowError, TimeoutError) as error:
         raise InputError(
-            f"`{pattern[:80]}` in the quantization config is no regex that can be used",
+            f"`{pattern[:80]}` in the quantization config is not a usable regex",
             why=str(error) or type(error).__name__,
             hint="the config.json that belongs to these weights",
         ) from error

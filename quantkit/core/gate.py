@@ -4,7 +4,7 @@
     value  = number | string in quotes | "baseline"
     scope  = "@" "domain"
 
-Read by a parser of its own, never by the interpreter: a recipe may come from anybody.
+A parser of its own reads it, never Python's `eval`: a recipe is untrusted input.
 """
 
 import math
@@ -48,11 +48,11 @@ FIGURES: dict[str, Dimension] = {
     **{f"speed.cN.{name}_ms": "ms" for name in _ENGINE_MS},
     "engines.NAME": "text",
 }
-"""The figures with a field of their own in a result; N stands for a number, NAME for a name.
+"""The figures with a field of their own in a result; N is a number, NAME a name.
 
-A gate may also name every figure that a registered metric states (`metric_figures`).
-`speed.b1x512` is this process at batch 1 and 512 tokens of context, `speed.c16` an engine under
-16 concurrent requests.
+A gate may also name any figure of a registered metric (`metric_figures`). `speed.b1x512` is
+measured in this process at batch 1 and 512 tokens of context, `speed.c16` in an engine under 16
+concurrent requests.
 """
 BY_DOMAIN = ("kl.mean", "perplexity.value", "perplexity.log_ratio", "top1_agreement")
 EXAMPLE = "`kl.mean <= 0.05`"
@@ -65,11 +65,11 @@ _TOKEN = re.compile(
 
 
 def parse_gate(text: str) -> Gate:
-    """The gate that `text` states.
+    """Parse a gate.
 
     Raises:
-        InputError: it cannot be read, its figure is unknown (the three nearest are named), or the
-            unit, operator or scope does not suit the figure.
+        InputError: a syntax error, an unknown figure (the three nearest are listed), or a unit,
+            operator or scope that the figure does not have.
     """
     return _Parser(text).gate()
 
@@ -91,10 +91,10 @@ class _Parser:
         factor = self.factor() if not isinstance(value, str) else 1.0
         scope = scope or self.scope(figure)
         if self.place < len(self.tokens):
-            self.fail(f"`{self.tokens[self.place][1]}` is one too many")
+            self.fail(f"unexpected `{self.tokens[self.place][1]}` at the end")
         gate = Gate(figure, operator, value, unit, factor, scope)
         if isinstance(gate.limit, float) and not math.isfinite(gate.limit):
-            self.fail("a finite number is wanted")
+            self.fail("the limit must be finite")
         return gate
 
     def dimension(self, figure: str) -> Dimension:
@@ -114,7 +114,7 @@ class _Parser:
     def operator(self, dimension: Dimension) -> Operator:
         found = self.take("operator", "<=, >=, <, > or ==")
         if dimension == "text" and found != "==":
-            self.fail("a text is compared with ==")
+            self.fail("text is compared with == only")
         return next(operator for operator in get_args(Operator) if operator == found)
 
     def value(self, dimension: Dimension) -> tuple[float | str | None, str]:
@@ -132,7 +132,7 @@ class _Parser:
         self.place += 1
         if unit not in UNITS or UNITS[unit][0] != dimension:
             units = [name for name, (meant, _) in UNITS.items() if meant == dimension]
-            self.fail(f"`{unit}` is no unit of this figure; {', '.join(units) or 'it has none'}")
+            self.fail(f"`{unit}` is not a unit of this figure; use {', '.join(units) or 'none'}")
         return unit
 
     def factor(self) -> float:
@@ -146,15 +146,15 @@ class _Parser:
             return None
         self.place += 1
         built_in = any(_matches(figure, known) for known in FIGURES)
-        scoped = figure in BY_DOMAIN or not built_in  # whether it is a mean, the result says
+        scoped = figure in BY_DOMAIN or not built_in  # only the result shows whether it is a mean
         if self.take("name", "`domain` after @") != "domain" or not scoped:
-            self.fail(f"@domain, and only for {', '.join(BY_DOMAIN)}")
+            self.fail(f"the only scope is @domain, for {', '.join(BY_DOMAIN)}")
         return "domain"
 
     def number(self) -> float:
         number = float(self.take("number", "a number or `baseline`"))
         if not math.isfinite(number):
-            self.fail("a finite number is wanted")
+            self.fail("the number must be finite")
         return number
 
     def peek(self, kind: str) -> str:
@@ -168,19 +168,18 @@ class _Parser:
             given = (
                 f"`{self.tokens[self.place][1]}`" if self.place < len(self.tokens) else "the end"
             )
-            self.fail(f"{wanted} is wanted, not {given}")
+            self.fail(f"expected {wanted}, found {given}")
         self.place += 1
         return found
 
     def fail(self, why: str) -> NoReturn:
-        raise InputError(f"not a gate: `{self.text}`", why=why, hint=EXAMPLE)
+        raise InputError(f"`{self.text}` is not a gate", why=why, hint=EXAMPLE)
 
 
 def metric_figures(metric: str) -> dict[str, Dimension]:
-    """The figures that a registered metric states, with their dimensions; none where none is.
+    """The figures of a registered metric, with their dimensions; empty for an unknown metric.
 
-    Names are looked up in the registry's folder, so that only a gate on a metric without a field
-    of its own imports one.
+    Only a metric whose figures have no field of their own in a result is imported.
     """
     stated = {known.partition(".")[0] for known in FIGURES}
     if metric in stated or metric.replace("_", "-") not in registry.names(METRICS):
@@ -207,6 +206,6 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         found = _TOKEN.match(text, place)
         if found is None:
             rest = text[place:].strip()
-            raise InputError(f"not a gate: `{text}`", why=f"cannot read `{rest}`", hint=EXAMPLE)
+            raise InputError(f"`{text}` is not a gate", why=f"cannot parse `{rest}`", hint=EXAMPLE)
         place = found.end()
         yield str(found.lastgroup), found[str(found.lastgroup)]

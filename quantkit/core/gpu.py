@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: `memory` in bytes as torch sees it, `bandwidth` in bytes a second.
+    """One GPU: `memory` in bytes as torch reports it, `bandwidth` in bytes per second.
 
-    `rates` are dense operations a second by number format; `pcie` is the link to the host, bytes a
-    second in one direction, `nvlink` in both; `capability` is CUDA's, or AMD's architecture.
+    `rates`: dense operations per second by number format. `pcie`: bytes per second to the host in
+    one direction; `nvlink`: in both together. `capability`: CUDA's, or AMD's architecture.
     """
 
     name: str

@@ -16,15 +16,15 @@ UNITS: dict[str, tuple[Dimension, float]] = {
     "nats": ("nats", 1),
     "%": ("fraction", 0.01),
 }
-"""Each unit's dimension, and how many of what the results state it is worth."""
+"""Each unit's dimension, and its factor to the unit of results (bytes, ms, nats, fraction)."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A figure, and where it has to be.
+    """A figure and its limit.
 
-    `value` None is the baseline's own figure, times `factor`. `scope` "domain" holds for every
-    domain of the text on its own. `unit` is one of UNITS or empty.
+    `value` None is the baseline's figure, times `factor`. `scope` "domain" applies the limit to
+    each domain of the text separately. `unit` is a key of UNITS or empty.
     """
 
     figure: str
@@ -36,7 +36,7 @@ class Gate:
 
     @property
     def limit(self) -> float | str | None:
-        """What the figure is compared with, in the unit of the results; None: see the baseline."""
+        """The limit in the unit of results; None where it is the baseline's figure."""
         if not isinstance(self.value, float):
             return self.value
         if self.unit == "%":  # 94 / 100 is 0.94, which 94 * 0.01 is not

@@ -1,4 +1,4 @@
-"""What `quantkit.json` holds: how an artifact was made, checked and measured."""
+"""The content of `quantkit.json`: how an artifact was made, verified and measured."""
 
 import platform
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ DISTRIBUTION = "quantkit-deploy"
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that made an artifact, without host, user or path.
+    """All inputs and results of the run that made an artifact, without host, user or path.
 
-    `engines` maps each known engine to why it does not load the artifact, None where it does.
-    `bits_per_weight` counts all that is stored, embeddings and norms, too;
+    `engines` maps each known engine to the reason why it does not load the artifact, None if it
+    does. `bits_per_weight` counts all stored tensors, including embeddings and norms;
     `quantized_bits_per_weight` the quantized linears with their scales and zero points.
-    `planned` is what was forecast of what `measured` (seconds, memory) tells. They are the only
-    parts that differ between two runs of the same inputs.
+    `measured` has seconds and memory, `planned` their forecast. Only these two differ between two
+    runs of the same inputs.
     """
 
     source: Mapping[str, Any]
@@ -46,12 +46,12 @@ class Manifest:
         return replace(self, remarks=(*self.remarks, remark))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; the schema's version comes first."""
+        """The manifest as JSON; `schema_version` comes first."""
         return {"schema_version": SCHEMA_VERSION, "quantkit": __version__, **asdict(self)}
 
 
 def bits_text(quantized: float | None, whole: float) -> str:
-    """Stored bits of a weight in the quantized linears, where they are known, and over all."""
+    """Stored bits per weight as text: of the quantized linears if known, and of the whole model."""
     if quantized is None:
         return f"{whole:.2f} bits a weight over the whole model"
     linears = f"{quantized:.2f} bits a weight in the quantized linears"
@@ -59,7 +59,7 @@ def bits_text(quantized: float | None, whole: float) -> str:
 
 
 def environment(device: str) -> dict[str, str]:
-    """What the bytes of an artifact may depend on: versions, and the `device` that computed."""
+    """What the bytes of an artifact may depend on: versions of packages, machine and `device`."""
     found = {
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Solved:
-    """What a method made of one linear.
+    """One quantized linear.
 
-    `loss` is tr(E H E^T) / tr(W H W^T), the relative squared error of the linear's output over
-    the calibration tokens (None without statistics); `notes` name every fallback taken.
+    `loss` is tr(E H E^T) / tr(W H W^T) with E the error of the weight W and H = X^T X: the relative
+    squared error of the linear's output over the calibration tokens X (GPTQ, arXiv 2210.17323,
+    equation 1); None without statistics. `notes` name every fallback that was used.
     """
 
     qtensor: QTensor
@@ -30,11 +31,11 @@ class Solved:
 
 @dataclass(frozen=True)
 class GroupShape:
-    """Linears that read one input, as a method is given them: `outputs` of each, and `inputs`.
+    """The shapes of linears with one input, solved together: `outputs` of each, and `inputs`.
 
-    `sample`: tokens that the statistics keep as they were, at most; 0 where there are none.
-    `mixes_tokens`: other positions see these linears (keys and values). `widened`: the weights are
-    not fp32 and become so in a copy.
+    `sample`: how many tokens the statistics keep unreduced, at most; 0 without statistics.
+    `mixes_tokens`: attention mixes the outputs over positions (keys and values). `widened`: the
+    weights are not fp32, and a copy of them is.
     """
 
     outputs: tuple[int, ...]
@@ -62,22 +63,21 @@ class GroupShape:
 
 @dataclass(frozen=True)
 class Method:
-    """One quantization method; planning reads it, so its file loads torch inside functions only.
+    """One quantization method; planning reads it, so its file imports torch inside functions only.
 
-    quantize(weights, stats, scheme, scale_dtype, options): `weights` are the fp32
-        (out_features, in_features) matrices of linears that read the same input, solved together;
-        one Solved each, in order.
-        Scales are stored in `scale_dtype`, a torch dtype.
-    rescale(weights, stats, scheme, options): per-input-channel scales s (in_features,) fp32, to be
-        divided out of the producer of the input and multiplied into the weights' columns, or None
-        where no rescaling helps. Only methods that fold scales have it.
-    options: the frozen dataclass of the method's options, all with defaults; its docstring says
-        what each does, and `quantkit recipes schema` shows it.
-    grids: the (grid, bits) pairs it can make; the first is what `--method` alone makes where no
-        recipe is called as the method.
-    needs_inputs: whether calibration must run.
-    workspace(group): most bytes that `quantize` and `rescale` keep alive at once while they solve
-        a group, beside the weights as they are stored and the statistics.
+    quantize(weights, stats, scheme, scale_dtype, options): one Solved for each weight, in order.
+        `weights` are fp32 (out_features, in_features), of linears that read the same input and are
+        solved together. Scales are stored in `scale_dtype`, a torch dtype.
+    rescale(weights, stats, scheme, options): scales s (in_features,) fp32, which divide the input's
+        producer and multiply the weights' columns; None where rescaling does not help. Only methods
+        that fold scales have it.
+    options: the frozen dataclass of the method's options, all with defaults; its docstring
+        describes them, and `quantkit recipes schema` shows it.
+    grids: the supported (grid, bits) pairs; `--method` without a recipe of that name uses the
+        first.
+    needs_inputs: whether the method needs calibration.
+    workspace(group): peak bytes that `quantize` and `rescale` allocate for a group, in addition to
+        the stored weights and the statistics.
     """
 
     name: str

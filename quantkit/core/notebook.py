@@ -1,4 +1,4 @@
-"""Results as HTML tables, which notebooks show in place of a long repr."""
+"""Results as HTML tables, which notebooks show instead of the repr."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""What is to be done with a model and what it takes: decided and refused before any work."""
+"""The plan of a run: the scheme of each linear and the resources needed, before any work."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from quantkit.core.training import TrainingPlan
 
 @dataclass(frozen=True)
 class Disposition:
-    """What becomes of one linear: its scheme, or None and why it stays as it is."""
+    """The decision about one linear: its scheme, or None with the reason why it is unquantized."""
 
     linear: LinearFacts
     scheme: Scheme | None
@@ -24,12 +24,11 @@ class Disposition:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `quantize --dry-run`, `plan`, `fit` and a run go by; what is not planned is None.
+    """The plan that `quantize --dry-run`, `plan`, `fit` and a run share; unplanned parts are None.
 
-    `selected` is the recipe of the run, None where the model stays as it is; `dispositions` say
-    what becomes of each linear, and `remarks` what people have to know of that. `files`, `memory`
-    and `time` are what the run needs. `serving` compares builds on a GPU; `training` is a training
-    run.
+    `selected`: the recipe of the run, None where the model stays unquantized. `dispositions`: the
+    decision about each linear; `remarks` explain them. `files`, `memory` and `time`: the resources
+    of the run. `serving`: builds compared on a GPU. `training`: a training run.
     """
 
     selected: Recipe | None = None
@@ -46,10 +45,10 @@ class Plan:
         """The recipe of the run.
 
         Raises:
-            LookupError: there is no run, as the model stays as it is.
+            LookupError: there is no run, because the model stays unquantized.
         """
         if self.selected is None:
-            raise LookupError("the plan has no recipe: the model stays as it is")
+            raise LookupError("the plan contains no recipe: the model stays unquantized")
         return self.selected
 
     @property
@@ -59,13 +58,13 @@ class Plan:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Linears that stay as they are."""
+        """Names of the unquantized linears."""
         return tuple(d.linear.name for d in self.dispositions if d.scheme is None)
 
     def resources(self) -> dict[str, float]:
-        """What the run needs, as far as it is known; bytes and seconds by their names in JSON.
+        """The known resources of the run by their JSON keys; bytes and seconds.
 
-        `work_bytes` are those of the run alone, `peak_rss_bytes` those of the whole process.
+        `work_bytes` is the run's own memory, `peak_rss_bytes` that of the whole process.
         """
         memory, seconds = self.memory, self.time.seconds if self.time else None
         known: dict[str, float | None] = {
@@ -97,13 +96,13 @@ def _cells(build: PlannedBuild) -> tuple[object, ...]:
 
 
 def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[Check]) -> Plan:
-    """Decide what becomes of every linear, or refuse with all the reasons at once.
+    """Decide the scheme of every linear, or report all reasons against the recipe at once.
 
     `checks` are the rules of the method, the format and the target engines.
 
     Raises:
-        InputError: an override matches nothing.
-        RefusedError: something cannot hold what the recipe asks.
+        InputError: an override matches no linear.
+        RefusedError: method, format or an engine does not support the recipe.
     """
     _every_pattern_matches(recipe.overrides, linears)
     specs = {linear.name: _spec(recipe, linear.name) for linear in linears}
@@ -155,7 +154,7 @@ def _refuse(dispositions: Sequence[Disposition], checks: tuple[Check, ...]) -> N
     quantized = [(each.scheme, each.linear) for each in dispositions if each.scheme is not None]
     legal = _legal_group_size([linear for _, linear in quantized])
     for scheme, linear in quantized:
-        if misfit := _group_fault(scheme, linear, legal):  # a format would only say it again
+        if misfit := _group_fault(scheme, linear, legal):  # a format would only repeat it
             faults.setdefault(misfit, []).append(linear.name)
             continue
         for fault in filter(None, (check(scheme, linear) for check in checks)):

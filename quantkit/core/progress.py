@@ -1,4 +1,4 @@
-"""Progress of long work, for whoever asked."""
+"""Progress of long runs, as callbacks receive it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Progress:
-    """What a `report` callback gets after each step of a long run.
+    """What a `report` callback receives after each step of a long run.
 
-    `done` of `total` steps of `stage` are done, the last of them on `detail` (a block, a module).
-    `fraction` is the share of the stage's work that is done, where steps differ much in length.
-    Stages follow one another; those of a part of a larger run carry its name: `mixed: quantize`.
+    `done` of `total` steps of `stage` are done; the last one was `detail` (a block, a module).
+    `fraction` is the completed share of the stage's work, where steps differ much in length. Stages
+    run one after the other; stages of a part of a larger run have its name: `mixed: quantize`.
     """
 
     stage: str
@@ -25,9 +25,9 @@ Report = Callable[[Progress], None]
 
 
 def silent(_: Progress) -> None:
-    """Report to nobody."""
+    """Discard the progress."""
 
 
 def part_of(whole: str, report: Report) -> Report:
-    """`report` for stages that are parts of `whole`: `forward` is `evaluate: forward` to it."""
+    """`report` for a part of a run: stage `forward` is reported as `evaluate: forward`."""
     return lambda progress: report(replace(progress, stage=f"{whole}: {progress.stage}"))

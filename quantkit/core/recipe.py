@@ -1,4 +1,4 @@
-"""What is wanted, before a model is known: method, scheme, format, text, exceptions, bars."""
+"""A recipe: method, scheme, format, calibration, overrides and gates, without a model."""
 
 import re
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Override:
     symmetric: bool | None = None
 
     def covers(self, name: str) -> bool:
-        """Whether module `name` is meant."""
+        """Whether the override applies to module `name`."""
         if self.match.startswith("re:"):
             return re.fullmatch(self.match[3:], name) is not None
         return fnmatchcase(name, self.match)
@@ -63,7 +63,7 @@ class Override:
 
 @dataclass(frozen=True)
 class CalibrationSpec:
-    """Which text is run through the model, and how much of it (windows x tokens)."""
+    """The calibration text, and its size: `samples` windows of `sequence_length` tokens."""
 
     text: str = "default"
     samples: int = 128
@@ -72,9 +72,9 @@ class CalibrationSpec:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything a run is told, validated; it knows nothing of the model.
+    """All validated settings of a run, independent of the model.
 
-    `undecided` says whether a gate whose figure is not known well enough counts as missed.
+    `undecided`: "fail" counts a gate as missed if its figure is not known precisely enough.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A folder is a registry: each module in it is an entry, its file name is the key."""
+"""Registries are folders: each module is an entry, its file name is the key."""
 
 from difflib import get_close_matches
 from importlib import import_module
@@ -52,5 +52,5 @@ def load(folder: str, name: str, attribute: str) -> Any:
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
-    """The nearest known name, however far: the value of an option in a remedy."""
+    """The most similar known name, used in remedies."""
     return get_close_matches(name, known, n=1, cutoff=0)[0]

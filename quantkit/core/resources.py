@@ -1,4 +1,4 @@
-"""What a quantization run needs: disk, memory and time."""
+"""The resources of a quantization run: disk, memory and time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from quantkit.core.figure import Figure
 
 TOKENS_PER_BATCH = 2048
-"""Tokens that go through a block at once; fixed, so that results do not depend on a setting."""
+"""Tokens per forward of a block; fixed, so that results do not depend on a setting."""
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ class Files:
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes of free disk that the writer asks for: 5 % more, for all files but the weights."""
+        """Bytes of free disk that the writer requires: 5 % more, for all other files."""
         return self.bytes * 21 // 20
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The stages of a run and the bytes that each takes above what the process holds before.
+    """The stages of a run and the bytes that each allocates.
 
-    On a CPU they lie in RAM: `base_bytes` are what Python with torch holds before the run, and
-    `rss_bytes` the planned peak of the whole process; both are None where they are not known.
-    On a GPU the stages are its own memory beside the CUDA context.
+    On a CPU this is RAM in addition to `base_bytes`, which Python with torch holds before the run;
+    `rss_bytes` is the planned peak of the whole process. Both are None where unknown. On a GPU it
+    is device memory in addition to the CUDA context.
     """
 
     stages: tuple[Figure, ...]
@@ -41,16 +41,16 @@ class Memory:
 
     @property
     def peak(self) -> Figure:
-        """The stage that takes most memory."""
+        """The stage with the largest memory."""
         return max(self.stages, key=lambda stage: stage.bytes)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Counts of what a run computes, as far as its time depends on them.
+    """Operation counts from which the time of a run is computed.
 
-    `forward` and `hessian` are multiply-adds; `weights` are those that are quantized; `crossed` is
-    their number times the inputs of each, `cubed` the third power of the inputs of each group.
+    `forward` and `hessian`: multiply-adds. `weights`: number of quantized weights. `crossed`: sum
+    of outputs * inputs^2 over linears. `cubed`: sum of inputs^3 over groups.
     """
 
     forward: int = 0
@@ -71,10 +71,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Time:
-    """What a run computes, and the seconds it takes: the fewest and the most.
+    """Operations of a run and its time in seconds, (least, most).
 
-    `dtype` is that of the computation, as safetensors names it. `seconds` is None where the machine
-    was not timed.
+    `dtype` is that of the computation, as safetensors names it. `seconds` is None on a machine
+    that was not timed.
     """
 
     work: Work

@@ -1,4 +1,4 @@
-"""The rules of method, format and engines that every scheme of a recipe has to keep."""
+"""The rules of method, format and engines, applied to every scheme of a recipe."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from quantkit.core.scheme import Scheme
 
 
 def rules_of(method: Method, output: Format, engines: Sequence[Engine]) -> list[Check]:
-    """The rules that every scheme has to keep; each gives a sentence saying what it breaks."""
+    """The rules for every scheme; each returns a sentence that states the violation, or None."""
 
     def method_check(scheme: Scheme, _: LinearFacts) -> str | None:
         if (scheme.grid, scheme.bits) in method.grids:
@@ -19,7 +19,8 @@ def rules_of(method: Method, output: Format, engines: Sequence[Engine]) -> list[
         near = sorted((abs(b - scheme.bits), b) for grid, b in method.grids if grid == scheme.grid)
         hint = f"--bits {near[0][1]}" if near else f"--set scheme.grid={min(method.grids)[0]}"
         return (
-            f"method {method.name} does not make {scheme.grid} with {scheme.bits} bits; try: {hint}"
+            f"method {method.name} does not support {scheme.grid} with {scheme.bits} bits; "
+            f"try: {hint}"
         )
 
     def format_check(scheme: Scheme, linear: LinearFacts) -> str | None:
@@ -42,20 +43,20 @@ def rules_of(method: Method, output: Format, engines: Sequence[Engine]) -> list[
 def load_fault(engine: Engine, output: Format, scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why `engine` does not load `linear` in a format, as a sentence; None if it does.
 
-    Its own rules are asked about the formats that it lists, and no others.
+    Formats that the engine does not list are refused without calling its rules.
     """
     if output.name in engine.formats:
         return engine.refuses(output.name, scheme, linear)
     fault = f"{engine.summary} does not load format `{output.name}`"
-    for asked, method in ((scheme, ""), (Scheme(), "--method gptq ")):
-        held = (name for name in engine.formats if _loads(engine, name, asked, linear))
-        if (name := next(held, None)) is not None:
+    for candidate, method in ((scheme, ""), (Scheme(), "--method gptq ")):
+        loaded = (name for name in engine.formats if _loads(engine, name, candidate, linear))
+        if (name := next(loaded, None)) is not None:
             return f"{fault}; try: {method}--format {name}"
     return f"{fault}; try: another engine"
 
 
 def unloaded(output: Format) -> str | None:
-    """That no engine loads a format, as a sentence; None where the file of one lists it."""
+    """A sentence that states that no engine loads a format; None if an engine lists it."""
     engines = (registry.load("engines", name, "ENGINE") for name in registry.names("engines"))
     if any(output.name in engine.formats for engine in engines):
         return None

@@ -1,4 +1,4 @@
-"""What a weight becomes, and what its activation becomes."""
+"""A quantization scheme: grid, bits and groups of a weight, and the dtype of its activation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ class Scheme:
 
     `group_size` is the number of consecutive inputs that share a scale; None is "channel", one
     scale for a whole output row. NF4 groups run over the row-major flattened weight.
-    `activation` names what the input becomes at run time; None leaves it as it is.
+    `activation` is the quantization of the input at run time; None leaves it unquantized.
     `double_quant` stores the scales of NF4 in 8 bits themselves (QLoRA, arXiv 2305.14314, 3).
     """
 
@@ -41,13 +41,13 @@ class Scheme:
         return f"{width} {group} {'sym' if self.symmetric else 'asym'}"
 
     def contradiction(self) -> str | None:
-        """What of the scheme means nothing beside the rest, as a sentence; None if all does."""
+        """A sentence that states which fields contradict each other; None if none do."""
         if self.grid == "nf4" and self.activation:
-            return "NF4 weights have no 8-bit activations; try: --method smoothquant"
+            return "NF4 does not support 8-bit activations; try: --method smoothquant"
         if self.grid == "nf4" and not self.symmetric:
             return "NF4 has no zero point; try: --symmetric"
         if self.grid != "nf4" and self.double_quant:
-            return "double quantization is of NF4's scales only; try: --method nf4"
+            return "double quantization applies to NF4 only; try: --method nf4"
         return None
 
     def groups(self, in_features: int) -> int:
@@ -66,5 +66,5 @@ class Scheme:
 
 
 def word_count(size: int, bits: int) -> int:
-    """Number of 32-bit words that `size` codes fill, the last one perhaps in part."""
+    """Number of 32-bit words that hold `size` codes: ceil(size * bits / 32)."""
     return -(-size * bits // 32)

@@ -1,4 +1,4 @@
-"""How the builds of a model fill a GPU: plain figures, computed by `quantkit.planning`."""
+"""GPU memory of the builds of a model: plain data, computed by `quantkit.planning`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Load:
-    """What is to be served: `sequences` of `context` tokens at once, and what the cache holds."""
+    """The load of a server: `sequences` sequences of `context` tokens; `cache`: its dtype."""
 
     context: int
     sequences: int = 1
@@ -36,7 +36,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Server:
-    """An engine on GPUs of one kind; it may take `budget` bytes of each."""
+    """An engine on GPUs of one kind; it may allocate `budget` bytes of each."""
 
     gpu: Gpu
     engine: str
@@ -46,10 +46,10 @@ class Server:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """What a model is, for people: its family, size and where the figures come from.
+    """Family, size and source of a planned model.
 
-    `extra_bytes` are of prediction layers beyond the blocks, which no figure counts. `origin` names
-    the source of the sizes. `quantized` is the format of a model that is quantized already.
+    `extra_bytes`: multi-token prediction layers, which no other figure counts. `origin`: the source
+    of the sizes. `quantized`: the format of a model that is already quantized.
     """
 
     name: str
@@ -64,11 +64,11 @@ class ModelSummary:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A build under a load, on the rank with least room; all sizes in bytes.
+    """A build under a load, on the rank with the least free memory; all sizes in bytes.
 
-    `fixed` are the figures but for the cache. `tokens` fit into the cache at the length of the
-    load's sequences; `longest` is the longest context at the load's number of sequences, `most` the
-    largest number at its context; 0 is none at all.
+    `fixed`: all memory but the cache. `tokens`: capacity of the cache at the load's context.
+    `longest`: the longest context at the load's number of sequences. `most`: the largest number of
+    sequences at the load's context. 0: not even one fits.
     """
 
     load: Load
@@ -91,23 +91,23 @@ class Deployment:
 
     @property
     def available(self) -> int:
-        """Bytes left to the cache; below 0 where not even the model fits."""
+        """Bytes left for the cache; negative if the model itself does not fit."""
         return self.budget.bytes - self.weights - self.other
 
     @property
     def total(self) -> int:
-        """Bytes that are needed."""
+        """Bytes of weights, activations, overheads and cache."""
         return self.weights + self.other + self.cache.bytes
 
     @property
     def fits(self) -> bool:
-        """Whether the load does."""
+        """Whether the total is within the budget."""
         return self.total <= self.budget.bytes
 
 
 @dataclass(frozen=True)
 class Bound:
-    """At most so many tokens a second, and the arithmetic it follows from."""
+    """An upper bound of tokens per second, and its arithmetic as text."""
 
     tokens_per_second: float
     rule: str
@@ -115,7 +115,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Split:
-    """Blocks and bytes by place; `seconds` is the least that a token takes over the links."""
+    """Blocks and bytes on GPU, CPU and disk; `seconds`: least transfer time of one token."""
 
     blocks: Mapping[str, int]
     bytes: Mapping[str, int]
@@ -124,11 +124,11 @@ class Split:
 
 @dataclass(frozen=True)
 class PlannedBuild:
-    """One build: bytes of its weights by part and, where a GPU was named, how it fills that.
+    """One build: bytes of its weights by part and, with a GPU, its memory there.
 
-    `recipe` is None for the model as it is. `rule` says how bytes are counted. `fault` says why the
-    build cannot be made, or the engine does not load it; then there is no deployment. Bounds of
-    speed are of what fits, `offload` of what does not, if it can run so.
+    `recipe` is None for the unquantized model. `rule` states how bytes are counted. `fault` states
+    why the build cannot be made, or why the engine does not load it; then `deployment` is None.
+    `decode` and `prefill` bound the speed of a build that fits; `offload` splits one that does not.
     """
 
     name: str
@@ -154,11 +154,11 @@ class PlannedBuild:
 
 @dataclass(frozen=True)
 class Serving:
-    """The builds of a model in falling size, the one to choose, and options that help.
+    """The builds of a model by falling size, and options that would help.
 
-    `server` is None where no GPU was named. `requested`: the builds but for the model as it is were
-    named by the caller. `hints` are options at which the smallest build would fit. `refusal`: why
-    `quantize` does not make the chosen one.
+    `server` is None without a GPU. `requested`: the caller named the quantized builds. `hints`:
+    options with which the smallest build would fit. `refusal`: why `quantize` does not make the
+    chosen build.
     """
 
     model: ModelSummary
@@ -171,7 +171,7 @@ class Serving:
 
     @property
     def refused(self) -> str | None:
-        """Why a build that was requested cannot be had, or none can; None if it can."""
+        """Why a requested build, or every build, is refused; None if none is."""
         wanted = [b for b in self.builds if b.recipe] if self.requested else []
         if all(b.fault for b in self.builds):
             wanted = list(self.builds)
@@ -180,12 +180,12 @@ class Serving:
 
     @property
     def candidates(self) -> list[PlannedBuild]:
-        """The builds in question that could be served at all."""
+        """The requested builds that the engine can serve."""
         wanted = (b for b in self.builds if b.recipe or not self.requested)
         return [b for b in wanted if b.deployment is not None]
 
     @property
     def chosen(self) -> PlannedBuild | None:
-        """The largest build that fits, else the smallest that could be served at all."""
+        """The largest build that fits, else the smallest that the engine can serve."""
         candidates = self.candidates
         return next((b for b in candidates if b.fits), candidates[-1] if candidates else None)

@@ -1,4 +1,4 @@
-"""What all parts of a run share, said once: the device, trust in code of a model, and progress."""
+"""The settings that all parts of a run share: device, trust in remote code, and progress."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from quantkit.core.progress import Report, part_of, silent
 
 @dataclass(frozen=True)
 class Session:
-    """Where a run computes, whether code of the model's folder may run, and who sees progress.
+    """The device of a run, whether code in the model's folder may run, and the progress callback.
 
-    `device` is a name that torch knows ("cpu", "cuda:1"). "auto" is only for the public functions,
-    and for runs that go to another machine: `pipeline.start.device_of` resolves it.
+    `device` is a torch name ("cpu", "cuda:1"). "auto" is valid only in the public functions and in
+    runs on another machine; `pipeline.start.device_of` resolves it.
     """
 
     device: str = "cpu"

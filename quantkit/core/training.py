@@ -1,4 +1,4 @@
-"""A training run: how it is to be done, and what it takes of each GPU."""
+"""A training run: its settings, and its memory on each GPU."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,10 +15,10 @@ Checkpointing = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True)
 class Training:
-    """A run: `tokens` in each of `sequences` sequences go through a GPU at once.
+    """Settings of a training run; one step on a GPU has `sequences` sequences of `tokens` tokens.
 
-    `rank`: of LoRA's adapters, on every linear of the blocks. `gradient_bytes`: 4 where gradients
-    are accumulated in fp32, as DeepSpeed does.
+    `rank`: rank of the LoRA adapters, on every linear of the blocks. `gradient_bytes`: 4 where
+    gradients are accumulated in fp32, as in DeepSpeed.
     """
 
     method: TrainingMethod = "full"
@@ -35,7 +35,7 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """What one GPU holds, and this GPU's share of what lies in RAM and on disk."""
+    """Memory of one GPU, and its share of what is offloaded to RAM and disk."""
 
     gpu: tuple[Figure, ...]
     cpu: tuple[Figure, ...]
@@ -44,9 +44,9 @@ class TrainingMemory:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A training run on each of its GPUs, its memory part by part, and the GPU if one was named.
+    """A training run, its memory per GPU by part, and the GPU if one is given.
 
-    `hints` are options that would let it fit.
+    `hints`: options with which it would fit.
     """
 
     training: Training
@@ -56,7 +56,7 @@ class TrainingPlan:
 
     @property
     def available(self) -> int | None:
-        """Bytes that a GPU has; None where none was named."""
+        """Bytes of the GPU's memory; None without a GPU."""
         return self.gpu.memory if self.gpu else None
 
     @property
@@ -72,7 +72,7 @@ class TrainingPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether a GPU suffices, as far as one was named."""
+        """Whether the run fits the GPU; True without a GPU."""
         return self.available is None or self.needed <= self.available
 
 

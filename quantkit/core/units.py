@@ -1,4 +1,4 @@
-"""Figures with units for people: bytes in decimal units (GB are 10^9), as hubs and disks count."""
+"""Numbers with units as text; sizes are in decimal units (GB are 10^9 bytes)."""
 
 import math
 
@@ -22,7 +22,7 @@ def gigabytes(count: int) -> str:
 
 
 def excess(count: int) -> str:
-    """Bytes that are missing as a number of GB, never as none."""
+    """Missing bytes in GB; `under 0.01` instead of 0.00."""
     return gigabytes(count) if count >= GB / 100 else "under 0.01"
 
 

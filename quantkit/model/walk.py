@@ -16,7 +16,7 @@ from quantkit.model.skeleton import Skeleton, persistent_buffers
 HEAD_ROWS = 8192
 """Rows of the output head's weight that are converted to fp32 at once."""
 
-Load = Callable[[str, nn.Module], None]
+LoadModule = Callable[[str, nn.Module], None]
 """Gives module `name` real parameters in place of its meta ones (its own, not its children's)."""
 
 
@@ -49,7 +49,7 @@ _TUPLES: WeakSet[nn.Module] = WeakSet()
 
 
 def embed(
-    skeleton: Skeleton, load: Load, batches: Iterable[dict[str, torch.Tensor]]
+    skeleton: Skeleton, load: LoadModule, batches: Iterable[dict[str, torch.Tensor]]
 ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
     """Per batch of model inputs: the first block's hidden states, and the calls of all blocks.
 
@@ -81,7 +81,7 @@ def embed(
     return entered, [by_shape[hidden.shape] for hidden in entered]
 
 
-def leave(skeleton: Skeleton, load: Load, hidden: torch.Tensor) -> torch.Tensor:
+def leave(skeleton: Skeleton, load: LoadModule, hidden: torch.Tensor) -> torch.Tensor:
     """The logits (sequences, length, vocabulary) of the last block's output `hidden`.
 
     `hidden` is (sequences, length, width); logits have the dtype of the head's product.
@@ -102,7 +102,7 @@ def leave(skeleton: Skeleton, load: Load, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def head_of(
-    skeleton: Skeleton, load: Load, dtype: torch.dtype
+    skeleton: Skeleton, load: LoadModule, dtype: torch.dtype
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Rows of the last block's output (rows, width) in `dtype` -> fp32 logits (rows, vocabulary).
 
@@ -122,7 +122,7 @@ def head_of(
     return logits
 
 
-def _once(load: Load) -> Load:
+def _once(load: LoadModule) -> LoadModule:
     """`load` that reads each module once and sets the same tensors at later calls."""
     known: dict[str, dict[str, torch.Tensor]] = {}
 
@@ -208,7 +208,7 @@ def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn) -> Iterator[None]:
 
 
 @contextmanager
-def _loaded_on_call(skeleton: Skeleton, load: Load) -> Iterator[None]:
+def _loaded_on_call(skeleton: Skeleton, load: LoadModule) -> Iterator[None]:
     """Load each module outside the blocks when it is first called; release all at the end."""
     handles = []
     loaded: list[nn.Module] = []

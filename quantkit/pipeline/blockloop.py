@@ -18,7 +18,7 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.model.opened import OpenModel, drop
 from quantkit.model.structure import Structure
 from quantkit.model.walk import BlockInputs
-from quantkit.pipeline.groups import BlockState, InputChange, Job, solve_group
+from quantkit.pipeline.groups import BlockState, InputChange, SolverConfig, solve_group
 from quantkit.pipeline.memory import give_back
 from quantkit.stats.hessian import InputCollector
 
@@ -26,7 +26,7 @@ from quantkit.stats.hessian import InputCollector
 def quantize_blocks(
     model: OpenModel,
     structure: Structure,
-    job: Job,
+    solver: SolverConfig,
     input_ids: torch.Tensor | None,
     report: Report = silent,
 ) -> Iterator[BlockState]:
@@ -49,34 +49,34 @@ def quantize_blocks(
             state = BlockState(model, index, block, structure.of(index))
             with torch.no_grad():
                 if batches:
-                    batches = _run(state, job, batches, [c[index] for c in calls])
+                    batches = _run(state, solver, batches, [c[index] for c in calls])
                 else:
-                    _solve_blindly(state, job)
+                    _solve_blindly(state, solver)
             drop(block)
             give_back()
             report(Progress("quantize", index + 1, count, state.summary()))
             yield state
 
 
-def _solve_blindly(state: BlockState, job: Job) -> None:
+def _solve_blindly(state: BlockState, solver: SolverConfig) -> None:
     for group in state.structure.groups:
-        if state.scheme(job, group) is not None:
-            solve_group(state, job, group, None)
+        if state.scheme(solver, group) is not None:
+            solve_group(state, solver, group, None)
 
 
 def _run(
-    state: BlockState, job: Job, batches: list[torch.Tensor], calls: list[BlockInputs]
+    state: BlockState, solver: SolverConfig, batches: list[torch.Tensor], calls: list[BlockInputs]
 ) -> list[torch.Tensor]:
     """Each batch's output of the block, whose groups are solved meanwhile.
 
     Batches, in and out, are (sequences, length, width) in the model's dtype.
     """
-    groups = [g for g in state.structure.groups if state.scheme(job, g) is not None]
+    groups = [g for g in state.structure.groups if state.scheme(solver, g) is not None]
     pauses = [_Pause(state, group.names, group.mixes_tokens) for group in groups]
     runs = [greenlet(call.run) for call in calls]
     outputs = [run.switch(state.block, hidden) for run, hidden in zip(runs, batches, strict=True)]
     for group, pause in zip(groups, pauses, strict=True):
-        pause.change = solve_group(state, job, group, pause.collector.finish())
+        pause.change = solve_group(state, solver, group, pause.collector.finish())
         outputs = [run.switch() for run in runs]
     return outputs
 

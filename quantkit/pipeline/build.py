@@ -13,7 +13,7 @@ from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.built import Built, ModuleRecord
-from quantkit.pipeline.groups import Job
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared, model_facts
 from quantkit.pipeline.write import encoded, sources, weight_hash
 
@@ -36,10 +36,10 @@ def build(
     writer.write_json("config.json", edited_config(model.checkpoint.config, block))
     trust = session.trust_remote_code
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
-    job = Job(prepared.method, prepared.options, schemes)
+    solver = SolverConfig(prepared.method, prepared.options, schemes)
     records: list[ModuleRecord] = []
     written: set[str] = set()
-    for state in quantize_blocks(model, prepared.structure, job, input_ids, session.report):
+    for state in quantize_blocks(model, prepared.structure, solver, input_ids, session.report):
         for name, tensor in encoded(state, prepared.format):
             writer.add(name, tensor)
         written |= set(state.changed)

@@ -21,7 +21,7 @@ shape and dtype stay."""
 
 
 @dataclass(frozen=True)
-class Job:
+class SolverConfig:
     """The method, its options, and the scheme of every linear that is quantized (by full name)."""
 
     method: Method
@@ -52,9 +52,9 @@ class BlockState:
         """Full module name of a module of the block."""
         return f"{self.name}.{linear}"
 
-    def scheme(self, job: Job, group: LinearGroup) -> Scheme | None:
+    def scheme(self, solver: SolverConfig, group: LinearGroup) -> Scheme | None:
         """The scheme that the linears of a group share; None where they stay dense."""
-        return job.schemes.get(self.full(group.names[0]))
+        return solver.schemes.get(self.full(group.names[0]))
 
     def summary(self) -> str:
         """Name and mean relative loss of the block, for people."""
@@ -70,33 +70,33 @@ class BlockState:
 
 
 def solve_group(
-    state: BlockState, job: Job, group: LinearGroup, stats: InputStats | None
+    state: BlockState, solver: SolverConfig, group: LinearGroup, stats: InputStats | None
 ) -> InputChange | None:
     """Quantize the linears of `group` in place; returns the change of their input (None: none)."""
-    scheme = state.scheme(job, group)
+    scheme = state.scheme(solver, group)
     assert scheme is not None
     modules = [state.block.get_submodule(name) for name in group.names]
     weights = [matrix(module) for module in modules]
     dtype = getattr(torch, scheme.scale_dtype(state.model.dtype_name))
     divided = None
-    pair = _foldable(state, job, group)
-    if stats is not None and pair is not None and job.method.rescale is not None:
-        wanted = job.method.rescale(weights, stats, scheme, job.options)
+    pair = _foldable(state, solver, group)
+    if stats is not None and pair is not None and solver.method.rescale is not None:
+        wanted = solver.method.rescale(weights, stats, scheme, solver.options)
         if wanted is not None:
             divided = fold(state, pair, wanted)
             weights = [weight * divided for weight in weights]
             stats = rescaled(stats, divided)
-    solved = job.method.quantize(weights, stats, scheme, dtype, job.options)
+    solved = solver.method.quantize(weights, stats, scheme, dtype, solver.options)
     for name, module, result in zip(group.names, modules, solved, strict=True):
         state.solved[state.full(name)] = result
         place(module, result.qtensor.dequantize())
     return _input_change(divided, scheme)
 
 
-def _foldable(state: BlockState, job: Job, group: LinearGroup) -> ScalePair | None:
+def _foldable(state: BlockState, solver: SolverConfig, group: LinearGroup) -> ScalePair | None:
     """The pair that feeds `group`; None where its producer is a linear that stays dense."""
     pair = state.structure.pair_of(group)
-    if pair is None or (pair.kind == "linear" and state.full(pair.producer) not in job.schemes):
+    if pair is None or (pair.kind == "linear" and state.full(pair.producer) not in solver.schemes):
         return None
     return pair
 

@@ -1,1 +1,1 @@
-"""What was measured, and what follows from it: stored results, intervals, gates and baselines."""
+"""Stored results, intervals, gates and baselines."""

@@ -1,4 +1,4 @@
-"""The same questions answered by two models: recovery, flips, and whether a loss is shown."""
+"""Answers of two models to the same questions: recovery, flips and significance of a loss."""
 
 import math
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ Z = 1.959964
 
 @dataclass(frozen=True)
 class Answers:
-    """Which questions of a task a model got right, in the task's order.
+    """Which questions of a task a model answered correctly, in the task's order.
 
-    `questions` is a SHA-256 over the prompts, `metric` what "right" means.
+    `questions` is the SHA-256 of the prompts, `metric` the metric that decides.
     """
 
     task: str
@@ -26,13 +26,13 @@ class Answers:
 
     @property
     def accuracy(self) -> float:
-        """Share of questions answered rightly."""
+        """Fraction of questions answered correctly."""
         return sum(self.right) / len(self.right)
 
 
 @dataclass(frozen=True)
 class Flips:
-    """Questions that one model answers rightly and the other does not; `total` are all asked."""
+    """Numbers of questions that only one of two models answers correctly, out of `total`."""
 
     right_to_wrong: int
     wrong_to_right: int
@@ -44,7 +44,10 @@ class Flips:
         return self.right_to_wrong + self.wrong_to_right
 
     def standard_error(self) -> float:
-        """Of the difference of the two accuracies: sqrt(b + c - (b - c)^2 / n) / n."""
+        """Standard error of the difference of the two accuracies: sqrt(b + c - (b - c)^2 / n) / n.
+
+        b and c are the flips, n the questions (Agresti, Categorical Data Analysis, 2002, 10.1).
+        """
         net = self.right_to_wrong - self.wrong_to_right
         return math.sqrt(max(0.0, self.both - net**2 / self.total)) / self.total
 
@@ -56,25 +59,25 @@ def count_flips(before: Sequence[bool], after: Sequence[bool]) -> Flips:
 
 
 def mcnemar(flips: Flips) -> float:
-    """Exact two-sided p of McNemar's test: were flips a fair coin, how often would they do this?"""
+    """Exact two-sided p of McNemar's test (Psychometrika 12, 1947): binomial, each flip at 1/2."""
     fewer = min(flips.right_to_wrong, flips.wrong_to_right)
     tail = sum(math.comb(flips.both, i) for i in range(fewer + 1))
     return min(1.0, float(2 * tail / (1 << flips.both)))
 
 
 def compare_answers(model: Answers, reference: Answers) -> TaskResult:
-    """Recovery = accuracy / reference accuracy, with what is known of it.
+    """Recovery = accuracy / reference accuracy, with its interval and test.
 
-    Where no answer flips, one flip is assumed for the errors: none seen is not none possible.
+    Where no answer flips, the errors assume one flip: with none the error would be 0.
 
     Raises:
-        InputError: the questions differ, or the reference answers none of them rightly.
+        InputError: the questions differ, or the reference answers none of them correctly.
     """
     if (model.questions, model.metric) != (reference.questions, reference.metric):
         raise InputError(
             f"the two models answered different questions in task `{model.task}`",
-            why="another prompt, order or metric: their answers cannot be paired",
-            hint="one version of lm-eval, and a task without random parts",
+            why="prompt, order or metric differ, so the answers cannot be paired",
+            hint="one version of lm-eval, and a task without random prompts",
         )
     if not any(reference.right):
         raise InputError(
@@ -105,7 +108,7 @@ def compare_answers(model: Answers, reference: Answers) -> TaskResult:
 
 
 def losses(tasks: Sequence[TaskResult]) -> tuple[str, ...]:
-    """Tasks on which the model is worse than the original; LEVEL is shared over all of them."""
+    """Tasks on which the model is significantly worse; LEVEL is divided by their number."""
     return tuple(
         task.name
         for task in tasks
@@ -114,7 +117,7 @@ def losses(tasks: Sequence[TaskResult]) -> tuple[str, ...]:
 
 
 def accuracy_beside(new: TaskResult, old: TaskResult) -> Interval | None:
-    """Where `new`'s accuracy lies were `old`'s exact, from paired answers; None if not paired."""
+    """95 % interval of `new`'s accuracy with `old`'s exact; None without paired answers."""
     if not new.answers or (new.questions_sha256, new.metric) != (old.questions_sha256, old.metric):
         return None
     if len(new.answers) != len(old.answers):

@@ -1,4 +1,4 @@
-"""A result against an older one: what got worse, beyond the noise of both."""
+"""A result compared with an older one: regressions beyond the noise of both."""
 
 import math
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ MACHINE = ("cpu", "gpu", "driver")
 class Allowance:
     """How much worse than the baseline a figure may be: the larger of a share and an amount.
 
-    A smaller change is no regression that anybody would act on. It also covers what the interval of
-    one run cannot show: the next run finds the machine in another state.
+    It ignores changes too small to matter, and covers variation between runs that the interval of
+    one run does not contain (another state of the machine).
     """
 
     figure: str
@@ -34,7 +34,7 @@ class Allowance:
     amount: float = 0.0
 
     def limit(self, baseline: float) -> float:
-        """The worst value that is no regression."""
+        """The worst value that does not count as a regression."""
         slack = max(self.share * abs(baseline), self.amount)
         return baseline + (slack if self.operator == "<=" else -slack)
 
@@ -60,8 +60,8 @@ METRIC_SHARE = 0.005
 class Against:
     """A figure and its baseline.
 
-    `interval` holds the noise of both: the 95 % interval of the figure if the baseline were exact.
-    `why` says why the two cannot be compared.
+    `interval` contains the noise of both: the 95 % interval of the figure with the baseline taken
+    as exact. `why` states why the two cannot be compared.
     """
 
     value: float | None
@@ -85,12 +85,12 @@ def against(
     """`figure` of `new` against `factor` times that of `old`.
 
     Means over tokens are compared by paired differences of documents, speeds by the ratio of
-    medians, anything else as it is. A `domain` restricts the documents to one.
+    medians, all else by value. A `domain` restricts the documents to one domain.
     """
     head = figure.partition(".")[0]
     value, was = figure_value(new, figure).value, figure_value(old, figure).value
     if not isinstance(value, int | float) or not isinstance(was, int | float):
-        missing = "it was not measured" if value is None else "the baseline lacks it"
+        missing = "not measured" if value is None else "the baseline does not contain it"
         return Against(_number(value), _number(was), why=missing)
     limit = was * factor
     if is_quality(figure):
@@ -105,7 +105,7 @@ def against(
 
 
 def allowances(new: EvalResult, old: EvalResult) -> Iterator[Allowance]:
-    """One for each figure of either result that may not get worse."""
+    """The allowance of each figure of either result that must not get worse."""
     floors = [r.kl.floor_mean or 0.0 for r in (new, old) if r.kl]
     for a in (*QUALITY_ALLOWANCES, *SIZE_ALLOWANCES, *MEMORY_ALLOWANCES):
         if figure_value(new, a.figure).value is None and figure_value(old, a.figure).value is None:
@@ -159,30 +159,30 @@ def _paired(
 
 
 def _unpaired(new: EvalResult, old: EvalResult, figure: str) -> str:
-    """What keeps the documents of two results from being paired."""
+    """Why the documents of two results cannot be paired; empty if they can."""
     scored = [(r.protocol.name, r.protocol.tokens_sha256) for r in (new, old)]
     originals = [r.reference.sha256 if r.reference else None for r in (new, old)]
     documents = [(r.documents.id, r.documents.n) for r in (new, old)]
     sums = all(len(document_sums(r.documents, figure)) for r in (new, old))
     faults = {
         "the baseline was scored on other tokens": scored[0] != scored[1],
-        "no paired error is known for it; try: kl.mean": figure not in BY_DOMAIN
+        "it has no paired error; try: kl.mean": figure not in BY_DOMAIN
         and figure not in (*new.metrics, *old.metrics),
         "the baseline was measured against another reference": figure != "perplexity.value"
         and originals[0] != originals[1],
         "one of the two results has no sums per document": not sums,
         "the baseline has other documents": documents[0] != documents[1],
-        "one of the two results is no measurement": "invalid" in (new.status, old.status),
+        "one of the two results is invalid": "invalid" in (new.status, old.status),
     }
     return next((why for why, there in faults.items() if there), "")
 
 
 def _answered(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Against:
-    """Accuracies by paired answers; recovery is one over the other's, which adds nothing."""
+    """Accuracies compared by paired answers; recovery is their ratio and not compared."""
     name = figure.split(".")[1]
     ours, theirs = (next((t for t in r.tasks if t.name == name), None) for r in (new, old))
     if not figure.endswith(".accuracy") or ours is None or theirs is None:
-        return replace(apart, why="no paired error is known for it; try: tasks.NAME.accuracy")
+        return replace(apart, why="it has no paired error; try: tasks.NAME.accuracy")
     interval = accuracy_beside(ours, theirs)
     return replace(apart, interval=interval, why="" if interval else "the questions differ")
 
@@ -190,15 +190,15 @@ def _answered(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> 
 def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Against:
     """The ratio of medians, from the ends of both intervals.
 
-    That is wider than 95 %, and meant to be: two runs of one build differ by more than the repeats
-    of either show, and a slower build is one whose interval lies apart from the old one's.
+    This is wider than a 95 % interval on purpose: two runs of one build differ by more than the
+    repeats of one run show. A build counts as slower if the two intervals do not overlap.
     """
     cell = figure.split(".")[1]
     ours, theirs = speed_cell(new, cell), speed_cell(old, cell)
     why = _other_machine(new, old) or _other_kernel(ours, theirs)
     now, before = figure_value(new, figure).interval, figure_value(old, figure).interval
     if not why and (now is None or before is None):
-        why = "no interval is known for it"
+        why = "it has no interval"
     if why or now is None or before is None or min(now[0], before[0]) <= 0:
         return Against(apart.value, apart.baseline, why=why or "its interval reaches zero")
     was = figure_value(old, figure).value
@@ -209,8 +209,8 @@ def _timed(new: EvalResult, old: EvalResult, figure: str, apart: Against) -> Aga
 def _other_machine(new: EvalResult, old: EvalResult) -> str:
     ours, theirs = ([r.environment.get(key) for key in MACHINE] for r in (new, old))
     if not any(ours) or not any(theirs):
-        return "the machine is not named"
-    return "" if ours == theirs else "another machine"
+        return "one of the results does not name its machine"
+    return "" if ours == theirs else "the machines differ"
 
 
 def _other_kernel(
@@ -218,11 +218,12 @@ def _other_kernel(
 ) -> str:
     if isinstance(ours, LocalSpeed) and isinstance(theirs, LocalSpeed):
         same = (ours.kernel, ours.threads) == (theirs.kernel, theirs.threads)
-        return "" if same else "another kernel or number of threads"
+        return "" if same else "the kernels or numbers of threads differ"
     if isinstance(ours, EngineSpeed) and isinstance(theirs, EngineSpeed):
         lengths = [(c.engine, c.kernel, c.input_tokens, c.output_tokens) for c in (ours, theirs)]
-        return "" if lengths[0] == lengths[1] else "another engine, kernel or length of requests"
-    return "another engine"
+        same = lengths[0] == lengths[1]
+        return "" if same else "the engines, kernels or lengths of requests differ"
+    return "the engines differ"
 
 
 def _number(value: float | str | None) -> float | None:

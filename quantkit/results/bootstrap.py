@@ -1,8 +1,8 @@
-"""Intervals by the bootstrap, for what has no simple error: of documents, and of repeated timings.
+"""Bootstrap intervals of figures without a simple standard error, over documents or timings.
 
-Documents are drawn within their domains and their intervals widened for small numbers; repeats of a
-timing are drawn as they are (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 13.3).
-One generator with one seed draws both, so that the same figures have the same intervals.
+Documents are resampled within their domains, and their intervals widened for small numbers; repeats
+of a timing are resampled plainly (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+13.3). The seed is fixed, so that equal figures have equal intervals.
 """
 
 import math
@@ -18,16 +18,16 @@ from quantkit.results.record import Interval
 RESAMPLES = 2000
 SEED = 0
 MOST_BINS = 4096
-PARTS = 16  # of the resamples, so that their bins take 8 MB and not 130
+PARTS = 16  # resamples are processed in so many parts: their bins take 8 MB instead of 130
 
 
-@lru_cache(maxsize=2)  # every metric of a result asks for the same ones
+@lru_cache(maxsize=2)  # every metric of a result uses the same weights
 def resample(domains: tuple[str, ...]) -> tuple[Floats, int]:
-    """Weights (RESAMPLES, documents) of the documents in each resample, and degrees of freedom.
+    """Weights (RESAMPLES, documents) fp64 of the documents in each resample; degrees of freedom.
 
     Of a domain with k documents, k - 1 are drawn with replacement and weighted by k / (k - 1): the
-    spread of the resamples then is that of the sample, where k draws fall short of it by
-    (k - 1) / k, a lot with few documents (Rao and Wu, JASA 83, 1988).
+    variance of the resamples then is that of the sample; with k draws it would be too small by the
+    factor (k - 1) / k, which matters with few documents (Rao and Wu, JASA 83, 1988).
     """
     generator = np.random.default_rng(SEED)
     weights = np.zeros((RESAMPLES, len(domains)))
@@ -44,10 +44,10 @@ def resample(domains: tuple[str, ...]) -> tuple[Floats, int]:
 
 
 def percentile_interval(values: Floats, degrees_of_freedom: int) -> Interval:
-    """The 95 % interval of resampled `values`, widened as Student's t is wider than the normal.
+    """The 95 % interval of resampled `values` (RESAMPLES,), widened for few degrees of freedom.
 
-    The percentiles taken are those where the normal has t's quantile (Hesterberg, What Teachers
-    Should Know About the Bootstrap, 2015, "expanded percentile interval").
+    It uses the percentiles at which the normal distribution has Student's t quantile (Hesterberg,
+    What Teachers Should Know About the Bootstrap, 2015, "expanded percentile interval").
     """
     if degrees_of_freedom < 1:
         return math.nan, math.nan
@@ -58,10 +58,9 @@ def percentile_interval(values: Floats, degrees_of_freedom: int) -> Interval:
 def repeats_interval(
     samples: Sequence[Sequence[float]], statistic: Callable[..., Floats]
 ) -> Interval:
-    """The 95 % percentile interval of a statistic of repeats, each sample drawn on its own.
+    """The 95 % percentile interval of a statistic; each sample is resampled independently.
 
-    `statistic` takes one array (RESAMPLES, n) of fp64 for each sample of n values and gives
-    (RESAMPLES,).
+    `statistic` maps one fp64 array (RESAMPLES, n) per sample of n values to (RESAMPLES,).
     """
     generator = np.random.default_rng(SEED)
     drawn = []
@@ -78,7 +77,7 @@ def _between(values: Floats, tail: float) -> Interval:
 
 
 def mean_interval(sums: Floats, counts: Floats, domains: Sequence[str]) -> Interval:
-    """The interval of sum(sums) / sum(counts), from both per document."""
+    """The interval of sum(sums) / sum(counts); both are (documents,) fp64."""
     weights, free = resample(tuple(domains))
     return percentile_interval((weights @ sums) / (weights @ counts), free)
 
@@ -86,10 +85,11 @@ def mean_interval(sums: Floats, counts: Floats, domains: Sequence[str]) -> Inter
 def quantile_intervals(
     ordered: Floats, documents: np.ndarray, domains: Sequence[str], levels: Sequence[float]
 ) -> list[Interval]:
-    """Intervals of the quantiles at `levels` of token values, sorted, each of a document (index).
+    """Intervals of the quantiles at `levels` of token values.
 
-    The values are put into at most MOST_BINS bins, half of them in the upper 2 %, so that a
-    resample costs a row of a product and not a sort of all tokens.
+    `ordered` (tokens,) fp64 are the sorted values, `documents` (tokens,) the index of the document
+    of each. They are put into at most MOST_BINS bins, half of them in the upper 2 %, so that a
+    resample costs one row of a matrix product instead of a sort.
     """
     weights, free = resample(tuple(domains))
     ends = _bins(len(ordered))
@@ -106,7 +106,7 @@ def quantile_intervals(
 
 
 def _bins(count: int) -> np.ndarray:
-    """The last index of each bin."""
+    """The last index (bins,) of each bin."""
     if count <= MOST_BINS:
         return np.arange(count)
     body = np.linspace(0, 0.98 * (count - 1), MOST_BINS // 2, endpoint=False)

@@ -1,4 +1,4 @@
-"""Passed, failed or undecided: where a whole interval lies."""
+"""The decision about a gate: passed, failed or undecided, by its 95 % interval."""
 
 import math
 from collections.abc import Iterable
@@ -8,11 +8,11 @@ from quantkit.core.limit import Operator, Undecided
 from quantkit.results.schema import GateOutcome, Interval
 
 Status = Literal["passed", "failed", "undecided"]
-INVALID = "scores are not finite: the figures are no measurement"
+INVALID = "scores are not finite, so the figures are invalid"
 
 
 def decide(operator: Operator, interval: Interval, limit: float) -> Status:
-    """Passed where all of the interval is on the good side of the limit, failed where none is."""
+    """Passed if the whole interval satisfies the limit, failed if no part does, else undecided."""
     low, high = interval
     if operator == "==":
         if low == high == limit:
@@ -28,11 +28,11 @@ def decide(operator: Operator, interval: Interval, limit: float) -> Status:
 
 
 def finite(interval: Interval | None) -> Interval | None:
-    """The interval, or None where JSON has no number for an end of it."""
+    """The interval, or None if an end is not finite, which JSON cannot represent."""
     return interval if interval and all(map(math.isfinite, interval)) else None
 
 
 def missed(outcomes: Iterable[GateOutcome], undecided: Undecided = "warn") -> bool:
-    """Whether a run ends in exit code 3."""
+    """Whether a gate is missed, so that the command ends with exit code 3."""
     bad = ("failed", "undecided") if undecided == "fail" else ("failed",)
     return any(outcome.status in bad for outcome in outcomes)

@@ -10,7 +10,7 @@ BLOCK_LINEAR = re.compile(r"\.(\d+)\.(?:.*\.)?(\w+)$")
 
 
 def error_map(modules: Iterable[Mapping[str, Any]]) -> Modules:
-    """Losses of a manifest's modules by block and kind; where a block has several, the worst."""
+    """Losses of a manifest's modules by block and kind; the largest of several of one kind."""
     found: dict[int, dict[str, float]] = {}
     for module in modules:
         place = BLOCK_LINEAR.search(str(module.get("name")))

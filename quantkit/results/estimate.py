@@ -1,7 +1,7 @@
-"""Means over tokens that are not independent, and how well they are known.
+"""Means over tokens that are not independent, with their standard errors.
 
-What is drawn at random is a document, from each domain apart; everything here starts from sums
-over documents. No torch: gates, reports and comparisons of stored results use it, too.
+The random sample is one of documents, stratified by domain; everything here starts from sums per
+document. It does not import torch: gates, reports and comparisons of stored results use it.
 """
 
 import math
@@ -16,12 +16,14 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 POWER_FACTOR = 2.80
-"""Standard errors that a difference must have to be found with 80 % power at the 5 % level."""
+"""A difference of so many standard errors is found with 80 % power at the 5 % level.
+
+It is z(0.975) + z(0.8) = 1.96 + 0.84, as in the usual formula for sample sizes."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, its standard error and its 95 % interval, NaN where one document alone was seen."""
+    """A mean, its standard error and its 95 % interval; NaN errors for a single document."""
 
     value: float
     standard_error: float
@@ -29,7 +31,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The value and t standard errors to either side."""
+        """The value plus and minus t standard errors."""
         if self.degrees_of_freedom < 1:
             return math.nan, math.nan
         reach = t_quantile(0.5 + CONFIDENCE / 2, self.degrees_of_freedom) * self.standard_error
@@ -39,13 +41,13 @@ class Estimate:
 def stratified_mean(
     sums: Sequence[float] | Floats, counts: Sequence[float] | Floats, domains: Sequence[str]
 ) -> Estimate:
-    """Mean over all tokens from sums and counts per document, its error by document and domain.
+    """Mean over all tokens from sums and counts (documents,), its error stratified by domain.
 
     For the ratio sum(s_D) / sum(n_D), linearised: with z_D = (s_D - mean * n_D) / sum(n_D),
     SE^2 = sum over domains of k / (k - 1) * sum (z_D - their mean)^2, k the domain's documents.
     With documents of one size that is sum W^2 var / k, the textbook's stratified error (Cochran,
-    Sampling Techniques, 5.3 and 6.10). Tokens of one document share topic and difficulty: the error
-    that takes them as independent is several times too small.
+    Sampling Techniques, 5.3 and 6.10). Tokens of one document share topic and difficulty: an error
+    that treats them as independent is several times too small.
     """
     total = np.asarray(sums, dtype=np.float64)
     weight = np.asarray(counts, dtype=np.float64)
@@ -63,7 +65,7 @@ def stratified_mean(
 
 
 def strata(domains: Sequence[str]) -> list[list[int]]:
-    """Indices of the documents of each domain; single ones together, as one shows no spread."""
+    """Indices of the documents of each domain; domains with one document are merged."""
     found: dict[str, list[int]] = {}
     for index, domain in enumerate(domains):
         found.setdefault(domain, []).append(index)

@@ -20,9 +20,9 @@ NOT_QUALITY = ("artifact", "memory", "tasks", "speed", "engines")
 
 @dataclass(frozen=True)
 class FigureValue:
-    """A figure; `value` is None where it was not measured.
+    """A figure; `value` is None if it was not measured.
 
-    `interval` is None where none is known, and NaN where a document alone shows no spread.
+    `interval` is None if it is unknown, and NaN for a single document.
     """
 
     value: float | str | None
@@ -30,7 +30,7 @@ class FigureValue:
 
 
 def figure_value(result: EvalResult, figure: str) -> FigureValue:
-    """The figure that a gate names: one of `quantkit.core.gate.FIGURES`, or of `result.metrics`."""
+    """A figure by its name in gates: from `quantkit.core.gate.FIGURES` or `result.metrics`."""
     head, _, rest = figure.partition(".")
     if figure in result.metrics:
         return FigureValue(result.metrics[figure].value, result.metrics[figure].ci95)
@@ -40,12 +40,12 @@ def figure_value(result: EvalResult, figure: str) -> FigureValue:
 
 
 def is_quality(figure: str) -> bool:
-    """Whether a figure comes from the scores of tokens."""
+    """Whether a figure is computed from the scores of tokens."""
     return figure.partition(".")[0] not in NOT_QUALITY
 
 
 def document_sums(documents: Documents, figure: str) -> Sequence[float]:
-    """Each document's sum of a quality figure's terms (of the NLL for perplexity); maybe none."""
+    """Sums (documents,) of a quality figure's terms (NLL for perplexity); empty if not stored."""
     if figure == "perplexity.log_ratio":
         pairs = zip(documents.sum_nll, documents.sum_nll_reference, strict=False)
         return [nll - reference for nll, reference in pairs]
@@ -113,7 +113,7 @@ def _recovery(task: TaskResult) -> FigureValue:
 
 
 def _accuracy(task: TaskResult) -> FigureValue:
-    """Wilson's interval, which is sound near 0 and 1 too."""
+    """Wilson's score interval (JASA 22, 1927), which also holds near 0 and 1."""
     share, n = task.accuracy, task.questions
     scale = 1 + Z**2 / n
     centre = (share + Z**2 / (2 * n)) / scale
@@ -131,7 +131,7 @@ def _speed(result: EvalResult, rest: str) -> FigureValue:
 
 
 def speed_cell(result: EvalResult, cell: str) -> LocalSpeed | EngineSpeed | None:
-    """The measurement that `b1x512` or `c16` names."""
+    """The measurement called `b1x512` or `c16`; None if there is none."""
     if cell.startswith("c"):
         return next((c for c in result.speed.engine if f"c{c.concurrency}" == cell), None)
     cells = result.speed.local

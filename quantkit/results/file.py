@@ -1,4 +1,4 @@
-"""Results read back from files: every reader of `eval.json` and `sweep.json` is this one."""
+"""Reads `eval.json` and `sweep.json`."""
 
 import hashlib
 import json
@@ -16,28 +16,30 @@ Document = TypeVar("Document", bound=Record)
 
 _NOUNS: dict[type[Record], tuple[str, str]] = {
     EvalResult: (
-        "result of an evaluation",
-        "the eval.json of a run, or what `quantkit eval --json` printed",
+        "evaluation result",
+        "the eval.json of a run, or the output of `quantkit eval --json`",
     ),
-    SweepResult: ("journal of a sweep", "a folder that `quantkit sweep` made"),
+    SweepResult: ("sweep journal", "a folder that `quantkit sweep` made"),
 }
 
 
 def read_result(path: Path, shape: type[Document], sha256: str | None = None) -> Document:
-    """The document in a file; NaN and infinities, which JSON has not, are None.
+    """The document in a file; NaN and infinities become None.
 
     Raises:
-        InputError: no such file, or something else in it.
-        IntegrityError: its hash is not `sha256`.
+        InputError: the file does not exist or contains another document.
+        IntegrityError: its SHA-256 is not `sha256`.
     """
     noun, hint = _NOUNS[shape]
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise InputError(f"no {noun} in `{path}`", why=error.strerror, hint=hint) from error
+        raise InputError(f"`{path}` contains no {noun}", why=error.strerror, hint=hint) from error
     if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
         raise IntegrityError(
-            f"{path} is not what the sweep recorded", why="its SHA-256 differs", hint="sweep again"
+            f"`{path}` changed since the sweep wrote it",
+            why="its SHA-256 differs from the journal's",
+            hint="run the sweep again",
         )
     try:
         data = json.loads(raw, parse_constant=lambda _: None, parse_float=_finite)
@@ -47,10 +49,10 @@ def read_result(path: Path, shape: type[Document], sha256: str | None = None) ->
 
 
 def validated(data: Any, shape: type[Document], path: Path) -> Document:
-    """The document in `data`, which is from `path`.
+    """The validated document in `data`, which was read from `path`.
 
     Raises:
-        InputError: its first five faults.
+        InputError: `data` is invalid; the first five faults are listed.
     """
     noun, hint = _NOUNS[shape]
     try:
@@ -58,7 +60,7 @@ def validated(data: Any, shape: type[Document], path: Path) -> Document:
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
         why = "\n".join(fault.removeprefix(": ") for fault in faults)
-        raise InputError(f"`{path}` is no {noun}", why=why, hint=hint) from None
+        raise InputError(f"`{path}` contains no valid {noun}", why=why, hint=hint) from None
 
 
 def _finite(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""What `fit` leaves behind in a result: the choice, its rivals and the frontier."""
+"""The `fit` part of a result: the chosen build, its alternatives and the frontier."""
 
 from typing import Literal
 
@@ -8,9 +8,9 @@ from quantkit.results.record import Record
 
 
 class FitPoint(Record):
-    """What so many bytes of weights bring: `kl` as predicted, `measured_kl` where it was measured.
+    """One build: its bytes, predicted `kl`, and `measured_kl` if it was measured.
 
-    `name` is the scheme of a recipe that treats all alike, empty where bits are mixed.
+    `name` is the scheme of a uniform build, empty for a mixed one.
     """
 
     bytes: int
@@ -20,9 +20,9 @@ class FitPoint(Record):
 
 
 class Served(Record):
-    """Where a fitted model is to be served: what is left of `memory_bytes` is for its weights.
+    """The serving setup behind a budget: its weights get what is left of `memory_bytes`.
 
-    Bytes are of one of `tensor_parallel` ranks, the cache for `batch` sequences of `context`.
+    Bytes are per rank of `tensor_parallel`; the cache is for `batch` sequences of `context` tokens.
     """
 
     gpu: str
@@ -35,13 +35,12 @@ class Served(Record):
 
 
 class Fit(Record):
-    """Bits that were chosen for a budget of `budget_bytes`, and what else the budget could hold.
+    """The build chosen for a budget of `budget_bytes`, and the alternatives.
 
-    KL is in nats on `windows` windows of calibration text, which made the choice. `gap`: how much
-    less, as a fraction, the predicted KL could at best have been. `difference` is the measured KL
-    of the mixed build less that of the best uniform one. `active_bytes` are those that a token
-    reads, which is less than `bytes` where there are experts. With `served`, all bytes are those of
-    a rank's weights in memory, otherwise of the weight files.
+    KL is in nats on `windows` windows of calibration text. `gap`: how much lower, as a fraction,
+    the predicted KL of any choice could be. `difference`: measured KL of the mixed build minus that
+    of the best uniform one. `active_bytes`: weights that one token reads, fewer than `bytes` with
+    experts. With `served`, bytes count a rank's weights in memory, otherwise the weight files.
     """
 
     budget_bytes: int

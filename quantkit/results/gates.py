@@ -21,20 +21,20 @@ from quantkit.results.schema import (
 EXACT = ("artifact", "memory", "engines")
 SMOKE = "smoke"
 COMPARED = ("kl.", "top1_agreement", "perplexity.log_ratio", "true_token_change", "tasks.")
-"""Beginnings of the figures that compare with the original."""
+"""Prefixes of the figures that need a reference."""
 SPREAD = ("kl.mean", "perplexity.value", "perplexity.log_ratio", "top1_agreement")
-"""Figures whose interval is missing only where there are too few documents for one."""
+"""Figures whose interval is missing only if the text has too few documents."""
 
 
 def judge(
     gates: Iterable[Gate], result: EvalResult, baseline: EvalResult | None = None
 ) -> tuple[GateOutcome, ...]:
-    """Each gate's outcome, then with a `baseline` that of every figure that may not get worse.
+    """The outcome of each gate and, with a `baseline`, of each figure that must not get worse.
 
-    A gate passes or fails where the whole 95 % interval is on one side of its limit, and is
-    undecided otherwise; a figure without an interval is compared by its value, and one that was not
-    measured is undecided. Quality figures of an invalid result fail; those of the small text that
-    ships may fail a limit, but pass none.
+    A gate passes or fails if the whole 95 % interval is on one side of its limit, else it is
+    undecided. A figure without an interval is compared by its value; one that was not measured is
+    undecided. Quality figures of an invalid result fail; on the bundled text they can fail a limit
+    but not pass it.
     """
     wanted: list[tuple[Gate, Allowance | None]] = [(gate, None) for gate in gates]
     if baseline is not None:
@@ -47,10 +47,10 @@ def judge(
 
 
 def require_decidable(gates: Iterable[Gate], *, baseline: bool, reference: bool) -> None:
-    """Check that every gate has what it compares with.
+    """Check that gates have the baseline and the reference that they need.
 
     Raises:
-        InputError: one needs a baseline or a reference, and none was given.
+        InputError: a gate needs a baseline or a reference, and it is missing.
     """
     for gate in gates:
         if gate.value is None and not baseline:
@@ -70,7 +70,7 @@ def recipe_gates(manifest: Mapping[str, Any]) -> tuple[tuple[Gate, ...], Undecid
     """The gates of the recipe that made an artifact, and its policy for undecided ones.
 
     Raises:
-        InputError: the manifest states a gate that cannot be read.
+        InputError: the manifest contains an invalid gate.
     """
     recipe = manifest.get("recipe") or {}
     policy = recipe.get("gate_policy")
@@ -81,7 +81,7 @@ def recipe_gates(manifest: Mapping[str, Any]) -> tuple[tuple[Gate, ...], Undecid
 
 
 def engine_support(engines: object) -> dict[str, str]:
-    """Engines of a manifest: "passed" where the engine's rules allow the artifact, else why not."""
+    """Engines of a manifest: "passed" if the engine's rules allow the artifact, else the reason."""
     stated = engines if isinstance(engines, Mapping) else {}
     return {str(name): str(reason or "passed") for name, reason in stated.items()}
 
@@ -99,7 +99,7 @@ def _outcomes(
         for domain in domains:
             yield _outcome(gate, domain, result, baseline, allowance)
         if not domains:
-            why = "there are no sums per document"
+            why = "the result has no sums per document"
             yield GateOutcome(expression=str(gate), status="undecided", why=why)
 
 
@@ -144,31 +144,31 @@ def _against_limit(gate: Gate, result: EvalResult, found: FigureValue) -> _Decis
     """The decision against a limit that the gate states itself."""
     value, limit = found.value, gate.limit
     if value is None or limit is None:
-        return _Decision(limit=limit, why="it was not measured")
+        return _Decision(limit=limit, why="not measured")
     if isinstance(value, str) or isinstance(limit, str):
         return _Decision("passed" if value == limit else "failed", value, None, limit)
     if found.interval is None and gate.figure in SPREAD:
-        return _Decision("undecided", value, None, limit, "one document alone shows no spread")
+        return _Decision("undecided", value, None, limit, "one document has no standard error")
     status = decide(gate.operator, found.interval or (value, value), limit)
-    why = "its interval holds the limit" if status == "undecided" else ""
+    why = "its interval contains the limit" if status == "undecided" else ""
     if found.interval is None and not _is_exact(gate):
-        why = "no interval is known: compared by its value"
+        why = "compared by value: it has no interval"
     if status == "passed" and is_quality(gate.figure) and result.protocol.text == SMOKE:
-        # the small text shows whether an artifact is broken, and no more
-        why = "the text that ships is too small to pass a gate; try: --text FILE"
+        # the bundled text only shows whether an artifact is broken
+        why = "the bundled text is too small to pass a gate; try: --text FILE"
         status = "undecided"
     return _Decision(status, value, found.interval, limit, why)
 
 
 def _against_baseline(gate: Gate, pair: Against, allowance: Allowance | None) -> _Decision:
-    """The decision against the baseline's figure, which an `allowance` moves to the worse side."""
+    """The decision against the baseline's figure, moved to the worse side by an `allowance`."""
     limit = pair.baseline
     if pair.interval is None or limit is None or pair.value is None:
         return _Decision(value=pair.value, limit=limit, why=pair.why)
     if allowance is not None:
         limit = allowance.limit(limit)
     status = decide(gate.operator, pair.interval, limit)
-    why = "the interval of the difference holds the limit" if status == "undecided" else ""
+    why = "the interval of the difference contains the limit" if status == "undecided" else ""
     if allowance is not None and status != "passed":
         why = pair.change(allowance.operator)
     return _Decision(status, pair.value, pair.interval, limit, why)

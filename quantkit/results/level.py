@@ -1,4 +1,4 @@
-"""The level of a KL, as a result holds it."""
+"""The level of a KL, as part of a result."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ Level = Literal["noise", "small", "usual", "large"]
 
 
 class KlLevel(Record):
-    """How large the mean KL is, in words, and with a large one what would make it smaller."""
+    """The level of the mean KL, its description, and options to try if it is large."""
 
     level: Level
     meaning: str

@@ -1,7 +1,7 @@
-"""Two results on the same tokens compared document by document, from their stored sums.
+"""Paired comparison of two results on the same tokens, document by document, from stored sums.
 
-Two builds are wrong in the same places, so the difference of their figures is known far better than
-either figure: two intervals may overlap while the difference is certain.
+Errors of two builds are correlated over documents, so their difference has a much smaller error
+than either figure: two intervals may overlap although the difference is significant.
 """
 
 import math
@@ -22,10 +22,9 @@ COLUMNS: dict[Quantity, str] = {"kl": "sum_kl_nats", "nll": "sum_nll", "top1": "
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean over tokens of one result less that of another, in nats (`top1`: a fraction).
+    """Mean over tokens of one result minus that of another, in nats (`top1`: a fraction).
 
-    `real` says that the 95 % interval leaves out 0 and, for a KL, that the difference is above the
-    noise floor of both.
+    `real`: the 95 % interval excludes 0 and, for a KL, the difference is above both noise floors.
     """
 
     difference: float
@@ -38,17 +37,17 @@ class PairedDifference:
 def paired_difference(
     result: EvalResult, other: EvalResult, quantity: Quantity
 ) -> PairedDifference:
-    """`result` less `other` in a quantity.
+    """`result` minus `other` in a quantity.
 
     Raises:
-        InputError: they were not measured on the same tokens, or one of them lacks the quantity.
+        InputError: their tokens differ, or one of them does not contain the quantity.
     """
     require_same_tokens(result, other)
     own, theirs = (_column(found.documents, quantity) for found in (result, other))
     if not len(own) or not len(theirs):
         raise InputError(
-            f"a result has no `{COLUMNS[quantity]}` per document",
-            hint="quantkit eval with --reference, for both",
+            f"a result contains no `{COLUMNS[quantity]}` per document",
+            hint="quantkit eval with --reference for both",
         )
     counts = np.asarray(result.documents.n, dtype=np.float64)
     found = stratified_mean(own - theirs, counts, result.documents.domain)
@@ -60,10 +59,10 @@ def paired_difference(
 
 
 def require_same_tokens(result: EvalResult, other: EvalResult) -> None:
-    """Nothing, when the two can be compared.
+    """Check that two results can be compared.
 
     Raises:
-        InputError: another protocol, or other tokens.
+        InputError: their protocols, tokens or documents differ.
     """
     pairs = (
         ("protocol", result.protocol.name, other.protocol.name),
@@ -81,9 +80,9 @@ def require_same_tokens(result: EvalResult, other: EvalResult) -> None:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean KL of one build less that of another, 95 % half-width; nats per token.
+    """Mean KL of one build minus that of another, and its 95 % half-width, in nats per token.
 
-    `real` says that neither chance nor numerical noise explains it.
+    `real`: neither chance nor the noise floor explains it.
     """
 
     mean: float
@@ -94,7 +93,7 @@ class Difference:
 def paired_differences(
     results: Sequence[EvalResult | None],
 ) -> dict[tuple[int, int], Difference]:
-    """The difference of each pair a < b that was scored on the same tokens and kept its sums."""
+    """The difference of each pair a < b with the same tokens and stored sums."""
     usable = [(i, r) for i, r in enumerate(results) if r is not None and r.documents.sum_kl_nats]
     found = {}
     for (a, one), (b, other) in combinations(usable, 2):
@@ -108,7 +107,7 @@ def paired_differences(
 
 
 def distinguishable(result: EvalResult) -> bool | None:
-    """Whether the model can be told from its reference: its KL is over three noise floors."""
+    """Whether the model is distinguishable from its reference: KL above three noise floors."""
     if result.kl is None or result.kl.mean is None or result.kl.floor_mean is None:
         return None
     return result.kl.mean > FLOOR_FACTOR * result.kl.floor_mean

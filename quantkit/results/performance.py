@@ -6,9 +6,9 @@ from quantkit.results.record import Interval, Record
 
 
 class Segments(Record):
-    """Segments of one kind that a GPU's allocator holds, and what is in them, in bytes.
+    """Segments of one kind in a GPU's caching allocator, in bytes.
 
-    `inactive_bytes` are free parts of segments that also hold something: what fragmentation is.
+    `inactive_bytes` are free parts of segments in use: fragmentation.
     """
 
     kind: str
@@ -21,7 +21,7 @@ class Segments(Record):
 
 
 class Memory(Record):
-    """Bytes: planned, and as the machine counted them while the model ran.
+    """Bytes: planned, and as measured while the model ran.
 
     `snapshot` is the state of a GPU's allocator after the pass; `context_tokens` the longest
     context that the model's config allows.
@@ -41,7 +41,7 @@ class Memory(Record):
 
 
 class LocalSpeed(Record):
-    """One cell of batch x context, measured in this process with the kernel that it names."""
+    """One cell of batch x context, measured in this process with `kernel`."""
 
     batch: int
     context_tokens: int
@@ -92,7 +92,7 @@ class EngineSpeed(Record):
 
 
 class Speed(Record):
-    """Tokens a second; a ratio is to the original in the same run."""
+    """Tokens per second; ratios are to the original in the same run."""
 
     local: list[LocalSpeed] = Field(default_factory=list)
     engine: list[EngineSpeed] = Field(default_factory=list)

@@ -1,7 +1,7 @@
-"""The quality part of a result: perplexity, divergence, task answers, and where errors arise.
+"""The quality part of a result: perplexity, divergence, task answers and triage.
 
-Fractions are 0 to 1; divergences are in nats. A figure that was not measured, or was not finite,
-is None.
+Fractions are 0 to 1; divergences are in nats. A figure that was not measured or is not finite is
+None.
 """
 
 from typing import Final
@@ -11,18 +11,18 @@ from pydantic import Field
 from quantkit.results.record import Interval, Record
 
 FLOOR_FACTOR: Final = 3.0
-"""A KL under this many noise floors cannot be told from the reference."""
+"""A KL under this many noise floors is not distinguishable from the reference."""
 
 CONFIDENCES = (0.0, 0.25, 0.5, 0.75, 0.95)
-"""Where the ranges of `kl.by_confidence` begin: the probability of the reference's first choice."""
+"""Lower ends of the ranges of `kl.by_confidence`: the reference's largest probability."""
 CONTEXTS = (0, 1, 8, 32, 96, 256, 1024, 4096)
-"""Where the ranges of `kl.by_context` begin: they hold their end, (1, 8] the tokens 2 to 8."""
+"""Lower ends of the ranges of `kl.by_context`, which contain their upper end: (1, 8] is 2 to 8."""
 
 
 class Perplexity(Record):
-    """exp(mean negative log likelihood); log_ratio is that of the model's to the reference's.
+    """exp(mean negative log likelihood); `log_ratio` is ln(model's / reference's).
 
-    `word` and `byte` are per word and per byte of the text, where the protocol counts them.
+    `word` and `byte` are per word and per byte of the text, if the protocol counts them.
     """
 
     value: float | None
@@ -37,13 +37,12 @@ class Perplexity(Record):
 
 
 class Divergence(Record):
-    """KL(reference || model) per token, in nats; floor is the reference against itself.
+    """KL(reference || model) per token, in nats; `floor` is the reference against itself.
 
-    `worst_percent_share` is the share of the summed KL in the 1 % of tokens where it is largest.
-    Against a reference of which only the likeliest tokens were stored, the mean is an estimate that
-    lies between `lower_bound` and `upper_bound`; `sampling_standard_error` is that of the estimate,
-    and is in `standard_error`, too.
-    `by_context` and `by_confidence` are means in the ranges of CONTEXTS and CONFIDENCES.
+    `worst_percent_share`: share of the summed KL in the 1 % of tokens with the largest KL. Against
+    a stored `topk` reference the mean is an estimate between `lower_bound` and `upper_bound`;
+    `standard_error` includes its `sampling_standard_error`. `by_context` and `by_confidence` are
+    means in the ranges of CONTEXTS and CONFIDENCES.
     """
 
     mean: float | None
@@ -71,7 +70,7 @@ class Divergence(Record):
 
 
 class TrueTokenChange(Record):
-    """Probability of the text's own next token, the model's less the reference's."""
+    """Probability of the text's next token: the model's minus the reference's."""
 
     mean: float | None
     standard_error: float | None = None
@@ -81,9 +80,9 @@ class TrueTokenChange(Record):
 
 
 class TaskResult(Record):
-    """A question set answered by both models; the counts are of the same questions.
+    """A question set answered by both models.
 
-    `answers` has "1" for each question answered rightly and "0" for the others, in order.
+    `answers` has one digit per question, in order: "1" for a correct answer, "0" for a wrong one.
     """
 
     name: str
@@ -103,14 +102,14 @@ class TaskResult(Record):
 
 
 class Modules(Record):
-    """Relative squared output error of each linear: a row a block, a column a kind of linear."""
+    """Relative squared output error of each linear: one row per block, one column per kind."""
 
     columns: list[str] = Field(default_factory=list)
     relative_output_error: list[list[float | None]] = Field(default_factory=list)
 
 
 class Share(Record):
-    """KL with `name` alone quantized (`only`), and with it alone restored, and their errors."""
+    """KL with `name` alone quantized (`only`) and with `name` alone restored, with errors."""
 
     name: str
     only: float
@@ -120,9 +119,9 @@ class Share(Record):
 
 
 class Triage(Record):
-    """Which parts carry the divergence: shares of `whole`, which they do not add up to.
+    """Contribution of each part to the KL `whole`; contributions do not add up to it.
 
-    `kinds` is empty where a method folded scales into norms: a linear then fits only its own block.
+    `kinds` is empty if the method folded scales into norms: then linears cannot be exchanged alone.
     """
 
     whole: float
@@ -132,9 +131,9 @@ class Triage(Record):
 
 
 class Documents(Record):
-    """Sums per document: any two results of one token hash can be compared, paired, from these.
+    """Sums per document, for paired comparisons of results with the same token hash.
 
-    `sums` are those of the figures in `EvalResult.metrics` that are means over tokens.
+    `sums` has those of the figures in `EvalResult.metrics` that are means over tokens.
     """
 
     id: list[str] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What every part of a stored result is made of."""
+"""Base classes of stored results."""
 
 from typing import Literal
 
@@ -15,9 +15,9 @@ class Record(BaseModel):
 
 
 class MetricFigure(Record):
-    """A figure of a registered metric that has no field of its own in a result.
+    """A figure of a registered metric without a field of its own in a result.
 
-    A mean over tokens has an error and a 95 % interval; `better` is the direction of improvement.
+    A mean over tokens has a standard error and a 95 % interval; `better`: the better direction.
     """
 
     label: str

@@ -1,7 +1,7 @@
-"""What `eval`, `quantize` and `sweep` leave behind for `report` and later comparisons.
+"""The results that `eval`, `quantize` and `sweep` write, and `report` and baselines read.
 
 Units are in the names; fractions are 0 to 1; divergences are in nats. A figure that was not
-measured, or was not finite, is None. Readers accept fields they do not know.
+measured or is not finite is None. Readers ignore unknown fields.
 """
 
 from typing import Any, Final, Literal
@@ -28,7 +28,7 @@ from quantkit.results.quality import (
 from quantkit.results.record import Interval, MetricFigure, Record
 from quantkit.results.summary import Summary
 
-__all__ = [  # the whole schema, whichever module states a part
+__all__ = [  # the whole schema, including parts from other modules
     "CONFIDENCES",
     "CONTEXTS",
     "EVAL_FILE",
@@ -66,14 +66,14 @@ SWEEP_SCHEMA: Final = "quantkit.sweep/1"
 EVAL_FILE: Final = "eval.json"
 SWEEP_FILE: Final = "sweep.json"
 ORIGINAL: Final = "original"
-"""Key of the run of a sweep that is the model itself."""
+"""Key of the sweep's run of the unquantized model."""
 
 
 class Subject(Record):
-    """A model or an artifact: what was measured.
+    """The measured model or artifact.
 
-    `bits_per_weight` is of all that is stored, `quantized_bits_per_weight` of the linears alone.
-    `form` says how a stored reference is kept: "hidden" or "topk"; None for a model.
+    `bits_per_weight` counts all stored tensors, `quantized_bits_per_weight` quantized linears only.
+    `form` is the form of a stored reference, "hidden" or "topk"; None for a model.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Subject(Record):
 
 
 class Protocol(Record):
-    """How the tokens were made and scored; figures of two protocols are never compared."""
+    """How the text was tokenized and scored; figures of two protocols are not comparable."""
 
     name: str
     text: str
@@ -106,7 +106,7 @@ class Protocol(Record):
 
 
 class GateOutcome(Record):
-    """A limit and how it went."""
+    """A gate and its outcome."""
 
     expression: str
     value: float | str | None = None
@@ -117,11 +117,11 @@ class GateOutcome(Record):
 
 
 class EvalResult(Record):
-    """One artifact measured (`eval.json`).
+    """The evaluation of one artifact (`eval.json`).
 
     `metrics`: figures of registered metrics without a field of their own, by their names in gates.
-    `engines`: "passed" for each engine whose rules hold the artifact, else why they do not.
-    `undecided` says whether a gate that is neither passed nor failed counts as missed.
+    `engines`: "passed" for each engine whose rules allow the artifact, else the reason.
+    `undecided`: "fail" counts an undecided gate as missed.
     """
 
     schema_: Literal["quantkit.eval/1"] = Field(default=EVAL_SCHEMA, alias="schema")
@@ -156,11 +156,11 @@ class EvalResult(Record):
     notes: list[str] = Field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The result as JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
     def summary(self) -> Summary:
-        """What a table of many results shows of this one."""
+        """The figures that a table of many results shows."""
         kl = self.kl
         return Summary(
             bytes=self.artifact.bytes,
@@ -181,7 +181,7 @@ class EvalResult(Record):
 
 
 class SweepRun(Record):
-    """One recipe of a sweep; `eval` is a path relative to sweep.json, None where it failed."""
+    """One recipe of a sweep; `eval` is a path relative to sweep.json, None if the run failed."""
 
     key: str
     label: str
@@ -199,7 +199,7 @@ class SweepRun(Record):
 
 
 class SweepResult(Record):
-    """All recipes of a sweep over one model (`sweep.json`); run `original` is the model itself."""
+    """All runs of a sweep on one model (`sweep.json`); run `original` is the unquantized model."""
 
     schema_: Literal["quantkit.sweep/1"] = Field(default=SWEEP_SCHEMA, alias="schema")
     created_utc: str = ""
@@ -208,7 +208,7 @@ class SweepResult(Record):
     runs: list[SweepRun] = Field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The journal as JSON."""
         return self.model_dump(mode="json", by_alias=True)
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""The few figures of a result that go into a table of many."""
+"""The figures of a result that a table of many results shows."""
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ class Summary(Record):
     gates_missed: int = 0
 
     def figures(self) -> dict[str, object]:
-        """The figures by the names that people read, with their standard errors."""
+        """The figures by their labels, with standard errors."""
         return {
             "KL, nats a token": with_error(self.kl_mean, self.kl_standard_error),
             "same top-1": self.top1_agreement,

@@ -14,9 +14,9 @@ from quantkit.core.manifest import bits_text
 from quantkit.recipes.document import dump, parse
 
 CARD_BYTES = 64 * 2**10
-"""Of the original's card; front matter stands at its beginning."""
+"""Bytes of the original's card that are read: the front matter is at its beginning."""
 PLAIN = ("number", "fraction")
-"""Units of metrics that go without saying."""
+"""Units of metrics that need no name."""
 KEPT_FIELDS = ("license", "license_name", "license_link", "language", "pipeline_tag")
 
 TEMPLATE = """\
@@ -73,37 +73,37 @@ No engine that quantkit knows loads this folder; `quantkit generate FOLDER "..."
 - Made with: {% for package, version in manifest.environment.items() -%}
 {{ package }} {{ version }}{{ ", " if not loop.last }}{% endfor %}
 
-`quantkit.json` holds the rest: the recipe in full, the scheme and loss of every module, and what \
-was done with each tensor.
+`quantkit.json` contains the full recipe, the scheme and loss of every module, and the origin of \
+each tensor.
 
 ## Limits
 
 - {{ manifest.modules | length }} linears are quantized; everything else keeps the \
 precision of the original.
 {%- if smoke %}
-- The quality figures are of a small text that comes with quantkit: they show whether the \
-artifact is sound, not how well it suits your use. Measure that with \
+- The quality figures are measured on the small bundled text of quantkit: they show whether the \
+artifact is broken, not how well it suits your use. Measure that with \
 `quantkit eval FOLDER --reference ORIGINAL --text YOURS`.
 {%- endif %}
 {%- for remark in manifest.remarks %}
 - {{ remark[:1] | upper }}{{ remark[1:].rstrip(".") }}.
 {%- endfor %}
-- The original's own limits, licence and terms of use hold for this copy, too.
+- The original's limits, licence and terms of use also apply to this copy.
 """
 
 
 def model_card(manifest: Mapping[str, Any], source: Path | None = None) -> str:
     """Markdown with YAML front matter, from a manifest's `to_dict()`.
 
-    Licence and language are taken from the card in the folder `source` of the original. Engines
-    come from `engines` of the manifest (name -> why it does not load, or None), else transformers
-    alone.
+    Licence and language come from the original's card in the folder `source`. Engines come from
+    `engines` of the manifest (name -> why it does not load the artifact, or None); without that
+    field only transformers is listed.
     """
     stated = manifest.get("engines") or {"transformers": None}
     evaluation = manifest.get("evaluation") or {}
     schemes = sorted({module["scheme"] for module in manifest["modules"]})
     base = _base(manifest, source)
-    # Markdown, not HTML: nothing here is to be escaped for a browser.
+    # Markdown, not HTML, so nothing is escaped
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)  # noqa: S701
     return environment.from_string(TEMPLATE).render(
         manifest=manifest,
@@ -123,7 +123,7 @@ def model_card(manifest: Mapping[str, Any], source: Path | None = None) -> str:
 
 
 def _usages(output: str, engines: Iterable[str]) -> list[str]:
-    """How each of `engines` that is known, and knows the format, loads a folder."""
+    """How each of `engines` loads a folder in the format `output`; unknown engines are left out."""
     known = registry.names("engines")
     found = (registry.load("engines", name, "ENGINE") for name in engines if name in known)
     return [engine.usage(output) for engine in found if output in engine.formats]
@@ -157,7 +157,7 @@ def _front_matter(
 
 
 def _card_fields(source: Path | None) -> dict[str, Any]:
-    """Front matter of the original's card; empty where there is none that can be read."""
+    """Front matter of the original's card; empty if it is missing or cannot be read."""
     if source is None:
         return {}
     try:
@@ -170,7 +170,7 @@ def _card_fields(source: Path | None) -> dict[str, Any]:
         if first.rstrip() != "---" or not marks:
             return {}
         return parse("\n".join(lines[: marks[0]]), "README.md").data
-    except QuantkitError:  # somebody else's card is no reason to stop
+    except QuantkitError:  # a broken card of the original must not end the run
         return {}
 
 

@@ -1,4 +1,4 @@
-"""What `quantkit demo` runs on the embedded model."""
+"""The recipes that `quantkit demo` runs on the embedded model."""
 
 from quantkit.core.recipe import Recipe
 from quantkit.recipes.loader import Flags, build_recipe
@@ -7,7 +7,7 @@ WINDOWS = 16
 
 
 def demo_recipes() -> list[Recipe]:
-    """Every method, the integer ones at group size 64, and two at 3 bits."""
+    """Every method; integer methods at group size 64, two of them also at 3 bits."""
     calibration: Flags = {"samples": 16, "sequence_length": 512}
     grouped: Flags = {**calibration, "group_size": 64}
     three: Flags = {**grouped, "bits": 3, "format": "gptq"}

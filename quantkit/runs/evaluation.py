@@ -1,4 +1,4 @@
-"""All that `eval` can measure of an artifact, in one result."""
+"""Everything that `eval` measures of an artifact, in one result."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,8 +26,8 @@ from quantkit.results.schema import EvalResult
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What to measure, how, and against which limits; the fields are those of `evaluate`."""
+class EvaluationOptions:
+    """What to measure, how, and against which gates; `quantkit.evaluate` documents the fields."""
 
     choice: TextChoice = SHIPPED_TEXT
     keep: tuple[Path, Form] | None = None
@@ -40,23 +40,26 @@ class Measurement:
     engine: Literal["vllm"] | None = None
 
 
-def measure(
-    artifact: Source, reference: Source | None, wanted: Measurement, session: Session = Session()
+def evaluate_artifact(
+    artifact: Source,
+    reference: Source | None,
+    options: EvaluationOptions,
+    session: Session = Session(),
 ) -> EvalResult:
-    """The artifact's figures and the gates' outcomes.
+    """The artifact's figures and the outcomes of the gates.
 
     Raises:
-        QuantkitError: the two cannot be compared, or a text, task or engine is not there.
+        QuantkitError: the two cannot be compared, or a text, task or engine is missing.
     """
-    old, given = wanted.baseline is not None, reference is not None
-    require_decidable(wanted.gates, baseline=old, reference=given)
+    old, given = options.baseline is not None, reference is not None
+    require_decidable(options.gates, baseline=old, reference=given)
     manifest = read_manifest(artifact.folder)
     gates, undecided = recipe_gates(manifest)
     own, other = open_folder(artifact, session), _opened(reference, session)
-    extras = _extras(own, other, wanted, session)
-    screen = screen_by_manifest(own, allow=wanted.allow_overlap)
+    extras = _extras(own, other, options, session)
+    screen = screen_by_manifest(own, allow=options.allow_overlap)
     found = compare(
-        own, other, wanted.choice, keep=wanted.keep, screen=screen, report=session.report
+        own, other, options.choice, keep=options.keep, screen=screen, report=session.report
     )
     extras |= {
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -67,11 +70,11 @@ def measure(
         "notes": [*found.notes, *extras.get("notes", ())],
     }
     if memory := extras.get("memory"):
-        told = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
-        extras["memory"] = memory.model_copy(update=told)
+        plan = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
+        extras["memory"] = memory.model_copy(update=plan)
     found = found.model_copy(update=extras)
     found = found.model_copy(update={"kl_level": kl_level(found)})
-    outcomes = judge((*gates, *wanted.gates), found, wanted.baseline)
+    outcomes = judge((*gates, *options.gates), found, options.baseline)
     return found.model_copy(update={"gates": list(outcomes)})
 
 
@@ -86,31 +89,31 @@ def _opened(reference: Source | None, session: Session) -> ModelFolder | Path | 
 def _extras(
     artifact: ModelFolder,
     reference: ModelFolder | Path | None,
-    wanted: Measurement,
+    options: EvaluationOptions,
     session: Session,
 ) -> dict[str, Any]:
-    """What does not come from the windows; first, so that an unknown task is told at once."""
+    """Tasks, triage and speed; they run first, so that an unknown task is refused at once."""
     extras: dict[str, Any] = {}
     folder = artifact.source.folder
-    if wanted.tasks or wanted.triage or wanted.speed or wanted.engine:
-        text_of(artifact, wanted.choice)  # they take long: a text that is missing is refused before
-    if wanted.tasks:
-        original = _model(reference, "tasks compare the answers of two models").source
-        extras["tasks"] = run_tasks(folder, original.folder, wanted.tasks, session)
-    if wanted.triage:
-        original_model = _model(reference, "triage exchanges parts of two models")
-        extras["triage"] = triaged(artifact, original_model, wanted.choice, session.report)
-    if wanted.speed or wanted.engine:
+    if options.tasks or options.triage or options.speed or options.engine:
+        text_of(artifact, options.choice)  # before long work: refuse a missing text
+    if options.tasks:
+        original = _model(reference, "--tasks needs the original model").source
+        extras["tasks"] = run_tasks(folder, original.folder, options.tasks, session)
+    if options.triage:
+        original_model = _model(reference, "--triage needs the original model")
+        extras["triage"] = triaged(artifact, original_model, options.choice, session.report)
+    if options.speed or options.engine:
         timed = measure_speed(
             folder,
             reference.source.folder if isinstance(reference, ModelFolder) else None,
             session,
-            local=wanted.speed,
-            engine=wanted.engine is not None,
+            local=options.speed,
+            engine=options.engine is not None,
         )
         notes = timed.notes
         if isinstance(reference, Path):
-            without = f"no speed ratio: `{reference.name}` is no model that could be run"
+            without = f"no speed ratio: `{reference.name}` is a stored reference, not a model"
             notes = (without, *notes)
         extras |= {"speed": timed.speed, "notes": notes}
         if timed.memory.parts_bytes:
@@ -120,5 +123,6 @@ def _extras(
 
 def _model(reference: ModelFolder | Path | None, what: str) -> ModelFolder:
     if not isinstance(reference, ModelFolder):
-        raise InputError(what, why="a saved reference holds none", hint="--reference MODEL")
+        why = "a stored reference contains no model"
+        raise InputError(what, why=why, hint="--reference MODEL")
     return reference

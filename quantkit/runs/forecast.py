@@ -1,4 +1,4 @@
-"""What a run needs of this machine, planned before it starts; bytes and seconds."""
+"""The memory and time that a run needs on this machine, planned before it starts."""
 
 import re
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ from quantkit.planning.run.files import Run, plan_run
 from quantkit.planning.run.timing import MachineSpeed, recall, remember
 
 LARGE = 200_000_000
-"""Weights that take some minutes, beside which half a minute of timing is little."""
+"""From so many weights on a run takes minutes, and half a minute of timing is worth it."""
 MARGIN = 1.1
-"""A run is refused only where even this much less than planned would not fit."""
+"""A run is refused only if its planned memory exceeds the free memory by this factor."""
 
 
 def plan_here(
@@ -38,10 +38,10 @@ def plan_here(
     *,
     timed: bool = True,
 ) -> Plan:
-    """The plan of a run that is ready, with what it needs of this machine beside this process.
+    """The plan of a prepared run, with its memory and time on this machine.
 
-    `windows`: how many calibration windows there are, and how long they are; (0, 0) for none.
-    `timed`: whether the machine is timed now if it was not, and the work is worth it.
+    `windows`: number and length of the calibration windows; (0, 0) without calibration. `timed`:
+    time the machine now if that was not done and the run is long enough.
     """
     plan = plan_prepared(prepared, windows, max_shard_size)
     if prepared.model.device.type != "cpu" or plan.time is None:
@@ -56,7 +56,7 @@ def plan_here(
 
 
 def machine_speed(work: Work, report: Report) -> MachineSpeed | None:
-    """The speed of this machine, which is timed now if it was not, and the work is worth it."""
+    """The speed of this machine; it is timed now if needed and the run is long enough."""
     speed = recall()
     if speed is None and work.weights >= LARGE and resident_bytes() is not None:
         remember(speed := time_machine(report))
@@ -64,7 +64,7 @@ def machine_speed(work: Work, report: Report) -> MachineSpeed | None:
 
 
 def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> Plan:
-    """The plan with what any machine needs; linears and groups are those that were traced."""
+    """The plan with the machine-independent resources, from the traced linears and groups."""
     model, schemes = prepared.model, prepared.plan.schemes
     config = model.config.get_text_config()
     blocks = (Layer(None, None),) * len(model.skeleton.blocks)
@@ -94,10 +94,10 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
 
 
 def require_memory(plan: Plan) -> None:
-    """Return where the planned peak may fit into the memory that is free.
+    """Check that the planned peak fits into free memory.
 
     Raises:
-        ResourceError: it does not by far.
+        ResourceError: it exceeds free memory by more than MARGIN.
     """
     free = available_bytes()
     if free is None or plan.memory is None or plan.memory.rss_bytes is None:
@@ -105,18 +105,18 @@ def require_memory(plan: Plan) -> None:
     most = plan.memory.peak
     if most.bytes > MARGIN * free:
         raise ResourceError(
-            f"the run needs about {size(most.bytes)} of memory, and {size(free)} are free",
+            f"the run needs about {size(most.bytes)} of memory, but {size(free)} are free",
             why=f"{most.name}: {most.rule}",
-            hint="fewer or shorter calibration windows, such as --samples 32",
+            hint="fewer or shorter calibration windows, e.g. --samples 32",
         )
 
 
 def available_bytes(
     proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
-    """Bytes of memory that are free; None where the system does not report them.
+    """Free memory in bytes, including swap; None if the system does not report it.
 
-    The machine's with its swap, or what is left to the control groups of this process if less.
+    The smallest of the machine's and that of each control group of this process.
     """
     try:
         lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
@@ -128,9 +128,9 @@ def available_bytes(
 
 
 def _left_to_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """What the limit of each control group around this process leaves, v2 or v1.
+    """Bytes left under the limit of each control group (v2 or v1) of this process.
 
-    A container sees its own group as the root. Pages of files count as used, but are given up.
+    A container sees its own group as the root. The page cache counts as used, but is reclaimable.
     """
     own = found_in(proc / "self" / "cgroup", r"^0::/(.*)$") or ""
     older = found_in(proc / "self" / "cgroup", r"^\d+:(?:.*,)?memory(?:,.*)?:/(.*)$") or ""

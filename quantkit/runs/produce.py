@@ -1,4 +1,4 @@
-"""From a prepared model to a finished folder: quantized, proven, measured, described, named."""
+"""From a prepared model to a finished folder: quantize, verify, evaluate, describe, publish."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,14 +36,14 @@ from quantkit.runs.forecast import plan_here, require_memory
 PAGE = "report.html"
 
 Score = Callable[[ModelFolder], EvalResult]
-"""Measures the artifact in a folder that has its manifest, but not yet its name."""
+"""Evaluates an artifact that is verified but not yet published."""
 
 
 @dataclass(frozen=True)
 class QuantizeResult:
-    """What a finished run made and what it cost.
+    """The artifact of a finished run and its cost.
 
-    `planned` and `measured` are the manifest's: of making it, without its evaluation.
+    `planned` and `measured` are the manifest's: they exclude the evaluation.
     """
 
     output: Path
@@ -62,7 +62,7 @@ class QuantizeResult:
     undecided: Undecided = "warn"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The result as JSON."""
         return {
             "output": str(self.output),
             "bytes": self.bytes,
@@ -93,7 +93,7 @@ class QuantizeResult:
 
 @dataclass(frozen=True)
 class Order:
-    """What to make, of what, and where."""
+    """The inputs of a run and its output folder."""
 
     original: ModelFolder
     prepared: Prepared
@@ -108,14 +108,13 @@ def produce(
     baseline: EvalResult | None = None,
     session: Session = Session(),
 ) -> QuantizeResult:
-    """Make the artifact; it appears whole or not at all.
+    """Make the artifact; the output folder appears complete or not at all.
 
-    An evaluation that fails costs nothing but itself: the artifact is proven by then, and is
-    published with a remark that says why there are no figures.
+    If the evaluation fails, the verified artifact is published with a remark that gives the reason.
 
     Raises:
-        ResourceError: it would take more memory or disk than there is; nothing was read yet.
-        QuantkitError: with exit code, reason and remedy; the output is then untouched.
+        ResourceError: not enough memory or disk; raised before weights are read.
+        QuantkitError: with exit code, reason and remedy; the output is then unchanged.
     """
     with drafted(order, session) as draft:
         return finish(draft, score, baseline)
@@ -123,7 +122,7 @@ def produce(
 
 @dataclass(frozen=True)
 class Draft:
-    """A proven artifact that has its manifest, but not yet its name."""
+    """A verified artifact with its manifest that is not yet published."""
 
     order: Order
     writer: ArtifactWriter
@@ -134,7 +133,7 @@ class Draft:
 
 @contextmanager
 def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
-    """The quantized model, which is gone at the end unless it was finished.
+    """The quantized model as a draft, which is deleted at the end unless `finish` published it.
 
     Raises:
         QuantkitError: as `produce`.
@@ -164,12 +163,12 @@ def finish(
     baseline: EvalResult | None = None,
     output: Path | None = None,
 ) -> QuantizeResult:
-    """Measure a draft, describe it and give it its name: the order's, or `output` beside it."""
+    """Evaluate a draft, describe it and publish it as the order's output, or as `output`."""
     order, writer, manifest = draft.order, draft.writer, draft.manifest
     found, interrupted = None, None
     try:
         found = score(draft.artifact) if score else None
-    except Exception as error:  # noqa: BLE001 - whatever it is, hours of work are not lost to it
+    except Exception as error:  # noqa: BLE001 - no failed evaluation may discard the artifact
         why = getattr(error, "what", None) or f"{type(error).__name__}: {error}"
         why = why.splitlines()[0].replace(str(writer.folder), order.output.name)
         manifest = manifest.remarked(f"not evaluated: {why}")
@@ -201,7 +200,7 @@ def finish(
 def _judged(
     order: Order, manifest: Manifest, found: EvalResult | None, baseline: EvalResult | None
 ) -> EvalResult:
-    """The result with what the manifest knows of the artifact, and the recipe's gates judged."""
+    """The result with the manifest's facts of the artifact and the outcomes of the gates."""
     recipe = order.prepared.plan.recipe
     name = recipe.name  # not the folder's: the same inputs give the same bytes
     scored = found or unscored(Subject(name=name))
@@ -222,7 +221,7 @@ def _judged(
             "artifact": artifact,
             "engines": engine_support(manifest.engines),
             "modules": error_map(manifest.modules),
-            # the small text that ships could not have passed any gate
+            # no gate can pass on the bundled text
             "undecided": recipe.undecided if decides else "warn",
         }
     )
@@ -233,12 +232,12 @@ def _judged(
 def _publish(
     writer: ArtifactWriter, manifest: Manifest, found: EvalResult | None, source: Source
 ) -> None:
-    """Write what the figures belong into, and give the folder its name."""
+    """Write evaluation, manifest, report and card, and publish the folder."""
     if found is not None:
         writer.write_json(EVAL_FILE, found.to_dict())
     document = manifest.to_dict() | {"evaluation": found.to_dict() if found else None}
     writer.write_json(FILE_NAME, document)
-    # the page says nothing that two runs differ in: neither seconds nor the folder's name
+    # the page excludes what differs between two equal runs: seconds and the folder's name
     study = study_of_manifest({**document, "planned": {}, "measured": {}}, manifest.recipe["name"])
     if study is not None:
         writer.write_bytes(PAGE, render(study).encode())

@@ -16,7 +16,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.gate import FIGURES, metric_figures, parse_gate
 from quantkit.eval.metric import Figure, Metric
 from quantkit.eval.report.write import write_report
-from quantkit.eval.session import evaluate_together
+from quantkit.eval.side_by_side import evaluate_together
 from quantkit.eval.text import TextChoice
 from quantkit.eval.windows import read_text
 from quantkit.model.open import open_model

@@ -65,29 +65,29 @@ def test_a_scope_stands_before_or_after(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("", "a figure is wanted, not the end"),
-        ("kl.mean", "<=, >=, <, > or == is wanted, not the end"),
-        ("kl.mean ~ 1", "cannot read `~ 1`"),
-        ("kl.mean < x", "a number or `baseline` is wanted, not `x`"),
-        ("kl.mean < 1 2", "`2` is one too many"),
-        ("kl.mean < 1 GiB", "`GiB` is no unit of this figure; nats"),
-        ("artifact.bits_per_weight < 5%", "it has none"),
-        ("kl.mean < 1e999", "finite"),
-        ("memory.planned_bytes < 1e300 TiB * 1e300", "finite"),
+        ("", "expected a figure, found the end"),
+        ("kl.mean", "expected <=, >=, <, > or ==, found the end"),
+        ("kl.mean ~ 1", "cannot parse `~ 1`"),
+        ("kl.mean < x", "expected a number or `baseline`, found `x`"),
+        ("kl.mean < 1 2", "unexpected `2` at the end"),
+        ("kl.mean < 1 GiB", "`GiB` is not a unit of this figure; use nats"),
+        ("artifact.bits_per_weight < 5%", "use none"),
+        ("kl.mean < 1e999", "must be finite"),
+        ("memory.planned_bytes < 1e300 TiB * 1e300", "must be finite"),
         ("kl.mean < 1 @task", "@domain"),
-        ("kl.p99 @domain < 1", "only for kl.mean"),
+        ("kl.p99 @domain < 1", "@domain, for kl.mean"),
         ("engines.vllm == passed", "a text in quotes"),
-        ('engines.vllm >= "passed"', "a text is compared with =="),
-        ("kl.mean < __import__('os')", "cannot read `('os')`"),
+        ('engines.vllm >= "passed"', "text is compared with =="),
+        ("kl.mean < __import__('os')", "cannot parse `('os')`"),
         ("kl.mean <", "the end"),
     ],
 )
-def test_what_is_no_gate_says_why(text: str, told: str) -> None:
+def test_an_invalid_gate_is_explained(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_gate(text)
-    assert told in str(caught.value.why)
+    assert message in str(caught.value.why)
     assert caught.value.exit_code == 2
 
 
@@ -101,7 +101,7 @@ def test_what_is_no_gate_says_why(text: str, told: str) -> None:
         ("tasks.gsm8k.recover", "tasks.NAME.recovery"),
     ],
 )
-def test_an_unknown_figure_is_told_the_three_nearest(figure: str, near: str) -> None:
+def test_an_unknown_figure_lists_the_three_nearest(figure: str, near: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_gate(f"{figure} < 1")
     why = caught.value.why or ""

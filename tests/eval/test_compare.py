@@ -86,7 +86,7 @@ def test_a_saved_reference_takes_the_original_s_place(
 
 
 def test_there_must_be_something_to_save(artifact: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no reference to be kept") as caught:
+    with pytest.raises(InputError, match="needs the original") as caught:
         evaluate(artifact, save_reference=tmp_path / "kept")
     assert caught.value.hint
 

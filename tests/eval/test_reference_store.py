@@ -18,7 +18,7 @@ from quantkit.eval.reference_store import (
     store_key,
     write_store,
 )
-from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.windows import read_text
 from quantkit.model.open import open_model

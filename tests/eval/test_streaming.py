@@ -18,7 +18,7 @@ import json, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]), int(sys.argv[2])))
 from quantkit.calibration.tokens import load_tokenizer
-from quantkit.eval.session import evaluate_together
+from quantkit.eval.side_by_side import evaluate_together
 from quantkit.eval.text import TextChoice, read_text
 from quantkit.model.open import open_model
 from quantkit.pipeline.measure import peak_rss

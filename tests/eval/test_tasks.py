@@ -58,7 +58,7 @@ def test_a_group_is_its_tasks_one_after_the_other() -> None:
 def test_what_has_no_right_and_wrong_is_refused() -> None:
     with pytest.raises(InputError, match="no metric that is right or wrong"):
         collect("t", {"t": [record(0, right=0.5)]})
-    with pytest.raises(InputError, match="has no questions"):
+    with pytest.raises(InputError, match="contains no questions"):
         collect("t", {})
 
 

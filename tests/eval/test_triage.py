@@ -4,7 +4,7 @@ import pytest
 
 from quantkit import quantize
 from quantkit.calibration.tokens import load_tokenizer
-from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.triage import triage
 from quantkit.eval.windows import read_text

@@ -89,7 +89,7 @@ def test_bos_stands_once_in_front_whatever_the_tokenizer_does(
 
 def test_a_document_that_begins_with_bos_is_an_error(tmp_path: Path, tokenizer: Any) -> None:
     source = jsonl(tmp_path, ("a", "<s>abcdefghijklmn"))
-    with pytest.raises(InputError, match="begins with the tokenizer's BOS") as caught:
+    with pytest.raises(InputError, match="starts with the tokenizer's BOS") as caught:
         read(source, tokenizer)
     assert caught.value.hint
 
@@ -227,10 +227,10 @@ def test_no_path_of_the_machine_is_kept(tmp_path: Path, tokenizer: Any) -> None:
 @pytest.mark.parametrize(
     ("length", "choice", "says"),
     [
-        (1, {}, "predict nothing"),
-        (8, {"windows": 0}, "predict nothing"),
+        (1, {}, "contain no scored token"),
+        (8, {"windows": 0}, "contain no scored token"),
         (999, {"windows": 1}, "999"),
-        (8, {"protocol": "qk@2"}, "no protocol `qk@2`"),
+        (8, {"protocol": "qk@2"}, "unknown protocol `qk@2`"),
     ],
 )
 def test_windows_that_cannot_be_are_refused(

@@ -170,5 +170,5 @@ def test_other_schemes_are_refused(block: dict[str, Any]) -> None:
 def test_nonsense_is_an_input_error() -> None:
     with pytest.raises(InputError, match="not a valid target"):
         FORMAT.parse(foreign(ignore=[7]), UP)
-    with pytest.raises(InputError, match="no regex"):
+    with pytest.raises(InputError, match="not a usable regex"):
         FORMAT.parse(foreign(ignore=["re:("]), UP)

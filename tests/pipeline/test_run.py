@@ -20,7 +20,7 @@ from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.model.open import open_model
 from quantkit.model.structure import trace_structure
 from quantkit.pipeline.blockloop import quantize_blocks
-from quantkit.pipeline.groups import Job
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import parts_of, prepare
 
 QUICK: dict[str, Any] = {"samples": 4, "sequence_length": 64}
@@ -64,7 +64,10 @@ def test_the_written_file_decodes_to_the_weights_the_run_went_on_with(
     folder = tiny_checkpoint("llama", dtype=dtype)
     result = quantize(str(folder), tmp_path / "out", recipe=recipe(name), evaluate=False)
     prepared = prepare(open_model(folder), recipe(name))
-    model, job = prepared.model, Job(prepared.method, prepared.options, prepared.plan.schemes)
+    model, solver = (
+        prepared.model,
+        SolverConfig(prepared.method, prepared.options, prepared.plan.schemes),
+    )
     from quantkit.calibration.text import read_documents
     from quantkit.calibration.tokens import load_tokenizer, tokenize
 
@@ -72,7 +75,7 @@ def test_the_written_file_decodes_to_the_weights_the_run_went_on_with(
     artifact = open_model(tmp_path / "out")
     structure = trace_structure(model.skeleton)
     seen = 0
-    for state in quantize_blocks(model, structure, job, ids):
+    for state in quantize_blocks(model, structure, solver, ids):
         for linear, solved in state.solved.items():
             seen += 1
             decoded = artifact.qtensor(linear)

@@ -52,7 +52,7 @@ def test_without_a_figure_there_is_no_level() -> None:
 def test_a_large_one_says_what_to_try() -> None:
     found = kl_level(result(0.2, method="rtn"))
     assert found is not None
-    assert found.meaning == "KL 0.2 is large: 4 bits usually stay under 0.1"
+    assert found.meaning == "KL 0.2 is large: 0.1 or more"
     assert found.next == [
         "--method gptq",
         "--group-size 64",

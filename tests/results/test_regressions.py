@@ -8,7 +8,7 @@ import pytest
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.checkpoint.stored import Source
-from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.subject import describe
 from quantkit.eval.text import TextChoice
 from quantkit.eval.windows import read_text

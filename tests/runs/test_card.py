@@ -98,7 +98,7 @@ def test_figures_come_with_their_errors() -> None:
     assert "mean, nats per token | 1e-09 | 0.0241 ± 0.0013 |" in card
     assert "| same most likely token, share |  | 0.93 ± 0.002 |" in card
     assert "5,700,000,000 bytes, 4.25 bits a weight in the quantized linears, 4.41 over the" in card
-    assert "small text that comes" in card
+    assert "small bundled text" in card
 
 
 def test_further_metrics_have_a_row_each() -> None:

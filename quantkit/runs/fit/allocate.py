@@ -1,7 +1,8 @@
-"""Which option each item takes so that all fit a budget of bytes at the least cost.
+"""One option per item at the least total cost within a budget of bytes, with a proven bound.
 
-A multiple-choice knapsack. A proven bound comes with every answer: half of the problem, without
-whole numbers, is solved by sorting; the rest by HiGHS, a branch-and-bound solver.
+This is the multiple-choice knapsack problem (Kellerer, Pferschy and Pisinger, Knapsack Problems,
+2004, chapter 11). Its linear relaxation is solved by sorting, the integer problem by HiGHS, a
+branch-and-bound solver.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,15 +12,15 @@ from itertools import pairwise
 from quantkit.core.errors import RefusedError
 
 NODES = 2000
-"""Of the search tree, after which the best that was found is taken, with what is then proven of it.
-No clock decides: the same problem has the same solution on a busy machine."""
+"""Limit on nodes of the search tree; then the best solution and its bound are used. A limit in
+seconds would give other solutions on a busy machine."""
 EDGE = 2e-6
-"""Twice the solver's tolerance of a constraint, as a fraction of the room."""
+"""Twice the solver's tolerance of a constraint, as a fraction of the free bytes."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """What an item may become: bytes, and what that costs in any additive unit."""
+    """An option of an item: its bytes, and its cost in any additive unit."""
 
     bytes: int
     cost: float
@@ -27,7 +28,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The option of each item by its index, their sums, and a `bound` that no choice is below."""
+    """The index of each item's option, total bytes and cost, and a lower `bound` of the cost."""
 
     choice: tuple[int, ...]
     bytes: int
@@ -36,7 +37,7 @@ class Allocation:
 
     @property
     def gap(self) -> float:
-        """How far the cost may be from the least possible one, as a fraction of it."""
+        """Largest possible distance from the optimal cost, as a fraction of this cost."""
         return max(0.0, self.cost - self.bound) / self.cost if self.cost > 0 else 0.0
 
 
@@ -46,18 +47,18 @@ Items = Sequence[Sequence[Option]]
 def allocate(items: Items, budget: int, nodes: int = NODES) -> Allocation:
     """The cheapest choice of one option per item whose bytes are at most `budget`.
 
-    An option that costs no less than a smaller one of its item is never taken: more bytes cannot
-    truly hurt, and where a measurement says so, that is noise.
+    An option that costs as much as a smaller one of its item is never chosen: a larger cost at
+    more bytes is measurement noise.
 
     Raises:
-        RefusedError: not even the smallest options fit.
+        RefusedError: the smallest options exceed the budget.
     """
     ladder = _ladder(items)
     smallest, *climbs = ladder
     if smallest.bytes > budget:
         raise RefusedError(
-            f"{budget:,} bytes do not hold the weights",
-            why=f"the smallest choice takes {smallest.bytes:,}",
+            f"the weights do not fit {budget:,} bytes",
+            why=f"the smallest choice needs {smallest.bytes:,}",
             hint=f"a budget of {smallest.bytes:,} bytes or more, or fewer bits",
         )
     under = [smallest, *(step for step in climbs if step.bytes <= budget)][-1]
@@ -73,22 +74,22 @@ def allocate(items: Items, budget: int, nodes: int = NODES) -> Allocation:
         if taken.bytes <= budget:
             best = min(best, taken, key=lambda allocation: allocation.cost)
             break
-        # its tolerance let it over the edge: a little less room, and the bound of before
+        # the solver's tolerance exceeded the budget: solve again with a little less
         limit -= max(taken.bytes - budget, int(EDGE * (budget - smallest.bytes)) + 1)
     return Allocation(best.choice, best.bytes, best.cost, min(bound, best.cost))
 
 
 def frontier(items: Items) -> Iterator[Allocation]:
-    """Choices of growing bytes and falling cost, each of them the cheapest that its bytes allow.
+    """Choices of growing bytes and falling cost, each the cheapest for its bytes.
 
-    They are the corners of the relaxed problem, where its solution has whole numbers.
+    They are the vertices of the relaxed problem at which its solution is integral.
     """
     for step in _ladder(items):
         yield Allocation(step.choice, step.bytes, step.cost, step.cost)
 
 
 def _ladder(items: Items) -> list[Allocation]:
-    """From the smallest choice up, by falling gain per byte; costs are bounds of themselves."""
+    """Choices from the smallest one up, by falling gain per byte."""
     hulls = [_hull(options) for options in items]
     choice = [hull[0] for hull in hulls]
     steps = []
@@ -121,7 +122,7 @@ def _useful(options: Sequence[Option]) -> list[int]:
 
 
 def _hull(options: Sequence[Option]) -> list[int]:
-    """Those of the useful options whose gain per byte falls from one to the next."""
+    """Indices on the lower convex hull of (bytes, cost): their gain per byte falls."""
     hull: list[int] = []
     for j in _useful(options):
         while len(hull) > 1 and _slope(options, hull[-2], hull[-1]) <= _slope(options, hull[-1], j):
@@ -136,7 +137,7 @@ def _slope(options: Sequence[Option], low: int, high: int) -> float:
 
 
 def _relaxed(ladder: Sequence[Allocation], budget: int) -> float:
-    """The least cost if an item could take two options in parts."""
+    """The optimal cost of the linear relaxation."""
     for low, high in pairwise(ladder):
         if high.bytes > budget:
             part = (budget - low.bytes) / (high.bytes - low.bytes)
@@ -145,10 +146,10 @@ def _relaxed(ladder: Sequence[Allocation], budget: int) -> float:
 
 
 def _solve(items: Items, budget: int, scale: float, nodes: int) -> tuple[list[int] | None, float]:
-    """HiGHS' choice, None where it found none in time, and the bound that it proved.
+    """The choice of HiGHS, None if it found none, and its proven bound.
 
-    Costs are in units of `scale`, and bytes are counted from the smallest choice, in units of what
-    is left of the budget: the solver's tolerances are absolute.
+    Costs are divided by `scale`; bytes are counted from the smallest choice and divided by the free
+    bytes, because the solver's tolerances are absolute.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array

@@ -1,4 +1,4 @@
-"""Bits chosen so that the weights fit a budget, and proven against the best uniform recipe."""
+"""Choose bits so that the weights fit a budget, and compare with the best uniform recipe."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.eval.compare import smoke_score
-from quantkit.eval.session import evaluate_models, read_reference
+from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.windows import text_of_windows
 from quantkit.model.opened import OpenModel
@@ -54,7 +54,7 @@ from quantkit.runs.forecast import machine_speed, plan_here, require_memory
 from quantkit.runs.produce import Draft, Order, QuantizeResult, drafted, finish
 
 FORMATS = (MIXED, "gptq")
-"""In the order in which an engine is offered them; only the first holds several schemes."""
+"""In order of preference; only the first supports several schemes."""
 METHOD = "gptq"
 WINDOWS, LENGTH = 16, 513
 FRONTIER_POINTS = 33
@@ -64,9 +64,9 @@ Kind = Literal["uniform", "mixed"]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to make bits fit into, for whom, and out of which schemes.
+    """The inputs of a fit: model, budget in bytes, engine and schemes to choose from.
 
-    `budget` is for the weight files, or for the weights of a rank where `room` says of which.
+    `budget` is for the weight files, or with `room` for a rank's weights in memory.
     """
 
     original: ModelFolder
@@ -80,7 +80,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A choice that fits: what it is called, and what it takes and should do."""
+    """A choice within the budget, with its bytes and expected KL."""
 
     kind: Kind
     chosen: Chosen
@@ -94,7 +94,7 @@ def want(
     schemes: tuple[Scheme, ...],
     calibration: CalibrationSpec | None,
 ) -> Wanted:
-    """What is wanted of the model in a folder, with the room that it has.
+    """The inputs of a fit for a model and a budget.
 
     Raises:
         InputError, RefusedError: as `Budget.room`.
@@ -112,26 +112,26 @@ def want(
 
 
 def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[Scheme, ...]:
-    """Every width with every group size; None is a whole channel.
+    """Every width with every group size; group size None is a whole channel.
 
     Raises:
-        InputError: there is none, or a width that is not made.
+        InputError: no width or group size, or a width that the method does not support.
     """
     method: Method = registry.load("methods", METHOD, "METHOD")
     legal = sorted(width for _, width in method.grids)
     if not bits or not group_sizes or set(bits) - set(legal):
         given = ",".join(map(str, bits)) or "none"
         raise InputError(
-            f"--bits {given}: no widths to choose from", hint=f"--bits {','.join(map(str, legal))}"
+            f"--bits {given} is not supported", hint=f"--bits {','.join(map(str, legal))}"
         )
     return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
 
 
 def pose(wanted: Wanted) -> Problem:
-    """Every choice there is, in bytes.
+    """The problem: every possible choice with its bytes.
 
     Raises:
-        RefusedError: no scheme suits the model, nothing fits, or the model fits as it is.
+        RefusedError: no scheme suits the model, nothing fits, or the unquantized model fits.
     """
     model = wanted.original.model
     prepared = start_with(model, wanted.engine, wanted.schemes, wanted.calibration)
@@ -159,14 +159,14 @@ def _legal_there(room: Room, prepared: Prepared, names: Mapping[str, str]) -> Ch
 def measure(
     wanted: Wanted, problem: Problem, session: Session = Session()
 ) -> tuple[Problem, Calibration]:
-    """The problem with what each option does, whatever the budget, and the text used.
+    """The problem with the measured KL of each option, and the calibration text that was used.
 
     Raises:
-        RefusedError: there is no text to measure with.
+        RefusedError: the recipe has no calibration text.
     """
     calibration = calibrate(wanted.original, wanted.calibration)
     if calibration is None:
-        raise RefusedError("bits are chosen by measurement", hint="--samples 128")
+        raise RefusedError("fit needs calibration text", hint="--samples 128")
     windows = tuple(calibration.input_ids.shape)
     build = plan_here(problem.prepared, windows, DEFAULT_SHARD_SIZE, session.report)
     require_memory(build)
@@ -175,7 +175,7 @@ def measure(
 
 
 def fit(wanted: Wanted, session: Session = Session()) -> QuantizeResult:
-    """The better one, by measurement, of the best mixed and the best uniform build that fit.
+    """Make the best mixed and the best uniform build that fit, and publish the better one.
 
     Raises:
         InputError, RefusedError: before any work, as `pose` and `measure`.
@@ -187,9 +187,9 @@ def fit(wanted: Wanted, session: Session = Session()) -> QuantizeResult:
 def settle(
     wanted: Wanted, problem: Problem, calibration: Calibration, session: Session = Session()
 ) -> QuantizeResult:
-    """Build and compare what a budget can hold, and ship one.
+    """Build and compare the candidates of a measured problem, and publish one.
 
-    `problem` is a measured one, `calibration` the text that it was measured on.
+    `calibration` is the text that `problem` was measured on.
     """
     candidates, gap = _candidates(problem, wanted.budget)
     with ExitStack() as stack:
@@ -211,10 +211,10 @@ def settle(
 def start_with(
     model: OpenModel, engine: str, schemes: Sequence[Scheme], calibration: CalibrationSpec
 ) -> Prepared:
-    """The model with all its linears in the first format and scheme that the engine loads.
+    """The model prepared with the first format and scheme that the engine loads.
 
     Raises:
-        RefusedError: it loads none of them.
+        RefusedError: the engine loads none of them.
     """
     refused: RefusedError | None = None
     for output, scheme in product(FORMATS, schemes):
@@ -236,7 +236,7 @@ def start_with(
 
 
 def _candidates(problem: Problem, budget: int) -> tuple[list[_Candidate], float]:
-    """The best uniform build and then the best mixed one, so far as there are; and its gap."""
+    """The best uniform and the best mixed build, if they exist, and the gap of the latter."""
     found = []
     fitting = [u for u in problem.uniforms() if problem.bytes(u) <= budget]
     if fitting:
@@ -247,7 +247,7 @@ def _candidates(problem: Problem, budget: int) -> tuple[list[_Candidate], float]
     room = budget - problem.fixed
     allocation = allocate(problem.items, room)
     while (over := problem.bytes(problem.chosen(allocation.choice)) - budget) > 0:
-        room -= over  # headers of files are known exactly only once all is chosen
+        room -= over  # the exact size of file headers depends on the choice
         allocation = allocate(problem.items, room)
     mixed = _candidate("mixed", problem, problem.chosen(allocation.choice))
     if not found or mixed.point.kl < found[0].point.kl:
@@ -265,7 +265,7 @@ def _candidate(kind: Kind, problem: Problem, chosen: Chosen) -> _Candidate:
 def _order(
     wanted: Wanted, problem: Problem, candidate: _Candidate, calibration: Calibration
 ) -> Order:
-    """A build in a folder of its own beside the output."""
+    """The order of one build, in a temporary folder next to the output."""
     return Order(
         wanted.original,
         problem.prepared_for(candidate.chosen, "fit"),
@@ -278,7 +278,7 @@ def _order(
 def _measured(
     wanted: Wanted, calibration: Calibration, drafts: Mapping[Kind, Draft], session: Session
 ) -> dict[Kind, EvalResult]:
-    """Every draft against the original on calibration text: the judge of the result is another."""
+    """Compare each draft with the original on calibration text, not on the evaluation text."""
     text = choice_text(calibration, wanted.original.tokenizer)
     original = wanted.original.model.on("cpu")
     reference = read_reference(original, text, report=session.under("compare").report)
@@ -290,12 +290,12 @@ def _measured(
 
 
 def choice_text(calibration: Calibration, tokenizer: Tokenizer) -> EvaluationText:
-    """Windows spread over the calibration text, to choose by."""
+    """Windows spread over the calibration text, on which the candidates are compared."""
     ids = calibration.input_ids
     count = min(WINDOWS, len(ids))
     places = [len(ids) * (2 * i + 1) // (2 * count) for i in range(count)]
     sources = [f"document {calibration.documents[place]}" for place in places]
-    if 2 * len(set(sources)) < count:  # long texts: their windows have to do
+    if 2 * len(set(sources)) < count:  # few long documents: treat windows as documents
         sources = [f"window {place}" for place in places]
     return text_of_windows(ids[torch.tensor(places), :LENGTH], sources, tokenizer, "calibration")
 
@@ -307,7 +307,7 @@ def _record(
     found: Mapping[Kind, EvalResult],
     gap: float,
 ) -> Fit:
-    """What was chosen and why; the mixed build only where it is better beyond chance."""
+    """The choice and its reason; the mixed build is chosen only if it is significantly better."""
     points = {
         c.kind: c.point.model_copy(update={"measured_kl": _mean(found[c.kind])}) for c in candidates
     }
@@ -315,12 +315,13 @@ def _record(
     shipped: Kind = kinds[0]
     why = "no uniform recipe fits"
     if shipped == "uniform":
-        why = "no mixed one is expected to be better"
+        why = "no mixed build has a lower expected KL"
     if len(kinds) == 2:
         compared = paired_difference(found["mixed"], found["uniform"], "kl")
         better = compared.real and compared.difference < 0
         shipped = "mixed" if better else "uniform"
-        why = "its measured KL is less, beyond chance" if better else "the mixed one is not better"
+        why = "its measured KL is significantly lower"
+        why = why if better else "the mixed build is not significantly better"
     chosen = next(c.chosen for c in candidates if c.kind == shipped)
     return Fit(
         budget_bytes=wanted.budget,
@@ -342,7 +343,7 @@ def _record(
 
 
 def _served(room: Room) -> Served:
-    """Where the budget comes from."""
+    """The serving setup that the budget was computed from."""
     found = room.deployment
     return Served(
         gpu=room.place.gpu.name,
@@ -360,7 +361,7 @@ def _mean(found: EvalResult) -> float | None:
 
 
 def _frontier(problem: Problem) -> list[FitPoint]:
-    """Bytes and expected KL of the best choices, a few of them, evenly spread."""
+    """Bytes and expected KL of at most FRONTIER_POINTS evenly spaced best choices."""
     if problem.single:
         return []
     corners = list(frontier(problem.items))

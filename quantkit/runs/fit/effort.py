@@ -1,4 +1,4 @@
-"""How long a fit takes, shown before it begins: the pass that measures, and each of two builds."""
+"""The time of a fit, shown before it begins: the measuring pass and the two builds."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,9 +20,9 @@ def show_effort(
     speed_of: Callable[[Work, Report], MachineSpeed | None],
     report: Report,
 ) -> None:
-    """Report the planned time and memory; seconds only where this machine was timed.
+    """Report the planned time and memory; seconds only if this machine was timed.
 
-    `build` is the plan of one build; `speed_of` times the machine where that is worth it.
+    `build` is the plan of one build; `speed_of` returns the speed and may time the machine.
     """
     prepared = problem.prepared
     parts = [f"two builds of {summary(build)} each"]
@@ -37,10 +37,10 @@ def show_effort(
 
 
 def measuring_work(choices: Sequence[Choice], blocks: int, seen: int, scored: int) -> Work:
-    """What measuring the options of all choices computes.
+    """The operations of measuring all options.
 
-    All blocks run once on `seen` tokens for the statistics and on `scored` for the KL, which each
-    choice's changed copy then runs on with, from its block to the end.
+    All blocks run once on `seen` tokens for the statistics and on `scored` tokens for the KL; for
+    each choice the blocks from its own to the last run again on the scored tokens.
     """
     sizes = [0] * blocks
     for choice in choices:

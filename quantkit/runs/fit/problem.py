@@ -1,4 +1,4 @@
-"""What a budget of bytes can buy: every legal choice of schemes, in bytes and in expected KL."""
+"""The fit problem: every legal choice of schemes, with its bytes and its expected KL."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,16 +22,16 @@ from quantkit.pipeline.write import planned_tensors
 from quantkit.runs.fit.allocate import Option
 
 STATISTICS_TOKENS, PROBE_WINDOWS, PROBE_LENGTH = 1 << 15, 4, 256
-"""What the sensitivities are measured on. On the embedded model, four times the tokens and every
-option measured made choices of a KL that is 0.4 to 2.6 % less."""
+"""Sizes of the text on which KL is measured. On the embedded model, four times the tokens with
+every option measured gives choices with a KL 0.4 to 2.6 % lower."""
 MIXED = "compressed-tensors"
-"""The one format that holds several schemes."""
+"""The only format that supports several schemes."""
 
 Chosen = tuple[Scheme | None, ...]
 
 
 class Sizes(Protocol):
-    """What counts against a budget: bytes of files, or of a rank's memory."""
+    """The bytes that count against a budget: of weight files, or of a rank's memory."""
 
     def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
         """Bytes of a linear in a scheme."""
@@ -66,9 +66,9 @@ class FileSizes:
 
 @dataclass(frozen=True)
 class Problem:
-    """The groups of a model, what each may become, and what that takes and does.
+    """The groups of a model, with the options of each, their bytes and expected KL.
 
-    `fixed` is what all else takes. `single`: the format holds one scheme only.
+    `fixed`: bytes of all other tensors. `single`: the format supports one scheme only.
     """
 
     prepared: Prepared
@@ -88,12 +88,12 @@ class Problem:
         return tuple(c.schemes[j] for c, j in zip(self.choices, indices, strict=True))
 
     def kl(self, chosen: Chosen) -> float:
-        """Expected KL in nats: the sum of what each group does alone."""
+        """Expected KL in nats: the sum of the KL of each group quantized alone."""
         pairs = zip(self.choices, self.items, chosen, strict=True)
         return sum(options[choice.schemes.index(s)].cost for choice, options, s in pairs)
 
     def bytes(self, chosen: Chosen) -> int:
-        """Exactly what counts against the budget."""
+        """Exact bytes that count against the budget."""
         return self.sizes.whole(self.schemes(chosen))
 
     def schemes(self, chosen: Chosen) -> dict[str, Scheme]:
@@ -106,7 +106,7 @@ class Problem:
         }
 
     def active_bytes(self, chosen: Chosen) -> int | None:
-        """Bytes of the weights that one token reads; None where that is all of them."""
+        """Bytes of the weights that one token reads; None without experts."""
         config = self.prepared.model.config.get_text_config()
         active = getattr(config, "num_experts_per_tok", None)
         experts = [
@@ -123,14 +123,14 @@ class Problem:
                 yield (scheme,) * len(self.choices)
 
     def prepared_for(self, chosen: Chosen, name: str) -> Prepared:
-        """The plan of a recipe that makes this choice.
+        """The model prepared with the recipe of this choice.
 
         Raises:
-            RefusedError: it leaves everything as it is.
+            RefusedError: the choice quantizes nothing.
         """
         counts = Counter(self.schemes(chosen).values())
         if not counts:
-            raise RefusedError("nothing would be quantized", hint="a smaller budget")
+            raise RefusedError("no linear would be quantized", hint="a smaller budget")
         most = max(counts, key=lambda scheme: (counts[scheme], scheme.label()))
         recipe = self.prepared.plan.recipe
         wanted = replace(
@@ -143,9 +143,9 @@ class Problem:
 
 
 def read_bytes(total: int, experts: Sequence[tuple[int, int]], active: int) -> int:
-    """What a token reads of `total` bytes, going to `active` of the experts of each block.
+    """Bytes of `total` that one token reads if it uses `active` experts of each block.
 
-    `experts`: bytes and number of those of each block, which are as large as each other.
+    `experts`: bytes of all experts and their number, for each block; all are of equal size.
     """
     return total - sum(size * max(0, count - active) // count for size, count in experts)
 
@@ -159,12 +159,12 @@ def spec_of(scheme: Scheme) -> SchemeSpec:
 def state_problem(
     prepared: Prepared, schemes: Sequence[Scheme], sizes: Sizes, checks: Sequence[Check] = ()
 ) -> Problem:
-    """The problem in bytes alone; what its options do is not known yet.
+    """The problem with the bytes of each option; costs are 0 until `with_costs`.
 
-    `checks` are rules beside those of method, format and engine.
+    `checks` are rules in addition to those of method, format and engine.
 
     Raises:
-        RefusedError: no scheme fits any group.
+        RefusedError: no scheme is legal for any group.
     """
     method, output, engines, _ = parts_of(prepared.plan.recipe)
     rules = [*rules_of(method, output, engines), *checks]
@@ -174,7 +174,7 @@ def state_problem(
     choices = tuple(choices_of(quantized, skeleton, structure, schemes, rules, overrides))
     if all(choice.schemes == (None,) for choice in choices):
         raise RefusedError(
-            "none of the schemes fits this model, format and engine",
+            "this model, format and engine support none of the schemes",
             why=f"tried: {', '.join(scheme.label() for scheme in schemes)}",
             hint="--bits 4,8 --group-size 32,64,128,channel",
         )
@@ -187,26 +187,26 @@ def state_problem(
 
 
 def require_suitable(problem: Problem, budget: int) -> None:
-    """Nothing, when the model has to be quantized for the budget, and can be.
+    """Check that the model has to be quantized for the budget, and that a choice fits.
 
     Raises:
-        RefusedError: it fits as it is, or no choice fits.
+        RefusedError: the unquantized model fits, or no choice does.
     """
     whole = problem.bytes((None,) * len(problem.choices))
     if whole <= budget:
         raise RefusedError(
-            f"the model fits as it is: it takes {whole:,} of {budget:,} bytes",
+            f"the model fits without quantization: it needs {whole:,} of {budget:,} bytes",
             hint="a smaller budget, or quantkit quantize",
         )
     least = min(map(problem.bytes, problem.uniforms()), default=whole)
     if not problem.single:
         least = min(least, problem.smallest)
     if least > budget:
-        files = isinstance(problem.sizes, FileSizes)  # else bytes of a rank, which no option takes
+        files = isinstance(problem.sizes, FileSizes)  # else bytes of a rank: no option sets them
         larger = f"--size {least}B" if files else "a larger GPU, more of them"
         raise RefusedError(
-            f"{budget:,} bytes do not hold the weights",
-            why=f"the smallest build of these schemes takes {least:,}",
+            f"the weights do not fit {budget:,} bytes",
+            why=f"the smallest build of these schemes needs {least:,}",
             hint=f"{larger}, or fewer bits",
         )
 
@@ -227,7 +227,7 @@ def with_costs(problem: Problem, calibration: Calibration, report: Report = sile
 
 
 def costs(effects: Sequence[Effect]) -> list[float]:
-    """Expected KL of each option of a group: that of the measured one in proportion to the loss."""
+    """Expected KL of each option of a group: the measured KL scaled by the ratio of losses."""
     known = next((e for e in effects if e.kl is not None and e.loss > 0), None)
     if known is None or known.kl is None:
         return [0.0] * len(effects)
@@ -235,17 +235,21 @@ def costs(effects: Sequence[Effect]) -> list[float]:
 
 
 def _probed(choice: Choice) -> tuple[int, ...]:
-    """The option that does most: fewest bits, widest groups."""
+    """Index of the option with the largest error: fewest bits, largest groups."""
     order = [(s.bits, -(s.group_size or 1 << 30), j) for j, s in enumerate(choice.schemes) if s]
     return (min(order)[2],) if order else ()
 
 
 def probe_of(calibration: Calibration) -> Probe:
-    """Short windows spread over the text to measure KL on, and others for the statistics."""
+    """Short windows spread over the text for the KL, and other windows for the statistics.
+
+    Raises:
+        RefusedError: the text has one window only.
+    """
     ids = calibration.input_ids
     length = min(ids.shape[1], PROBE_LENGTH)
     if len(ids) == 1:
-        raise RefusedError("one window of text is too little", hint="--samples 128, or more text")
+        raise RefusedError("fit needs two windows of text", hint="--samples 128, or more text")
     count = min(PROBE_WINDOWS, max(1, len(ids) // 2))
     scored = [len(ids) * i // count for i in range(count)]
     rest = [i for i in range(len(ids)) if i not in scored]

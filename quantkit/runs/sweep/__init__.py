@@ -1,1 +1,1 @@
-"""Many recipes on one model, in a journal from which a killed sweep goes on."""
+"""Many recipes on one model, with a journal from which an interrupted sweep resumes."""

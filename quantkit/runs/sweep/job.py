@@ -1,4 +1,4 @@
-"""One run of a sweep: make the artifact, score it against what all runs share."""
+"""One run of a sweep: make the artifact and evaluate it against the shared reference."""
 
 import shutil
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from quantkit.core.session import Session
 from quantkit.eval.compare import stored_reference, text_of
 from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.scoring import Reference
-from quantkit.eval.session import evaluate_models
+from quantkit.eval.side_by_side import evaluate_models
 from quantkit.eval.subject import content_hash, describe
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.pipeline.calibrate import calibrate, shareable
@@ -36,7 +36,7 @@ REFERENCES = "reference"
 
 @dataclass(frozen=True)
 class SweepInputs:
-    """What all runs of a sweep share; text that one of them is calibrated on scores none."""
+    """The inputs that all runs of a sweep share; all calibration text is excluded from scoring."""
 
     source: Source
     folder: Path
@@ -47,9 +47,9 @@ class SweepInputs:
 def begin(
     inputs: SweepInputs, jobs: Sequence[Job], session: Session = Session()
 ) -> tuple[SweepResult, tuple[Job, ...]]:
-    """The journal of a sweep that has not run, with the original's result and all jobs as pending.
+    """The journal of a new sweep, with the original's result and all jobs pending.
 
-    The jobs come back with the hashes of what they are calibrated on.
+    The returned jobs contain the hashes of their calibration tokens.
 
     Raises:
         InputError: the folder holds a sweep of another model or workload.
@@ -100,7 +100,7 @@ def _is_of(path: Path, text: EvaluationText, reference: Reference) -> bool:
 
 
 def run_job(inputs: SweepInputs, session: Session, job: Job, artifact: Path) -> EvalResult:
-    """The artifact's result; one that a killed sweep had finished is not made again.
+    """The artifact's result; an artifact that an interrupted sweep finished is not made again.
 
     Raises:
         QuantkitError: the recipe cannot be run, or its artifact cannot be evaluated.
@@ -127,13 +127,13 @@ def run_job(inputs: SweepInputs, session: Session, job: Job, artifact: Path) -> 
 
 
 def _named(found: EvalResult, job: Job) -> EvalResult:
-    """The result by the name of its run; every artifact of a sweep lies in a folder `artifact`."""
+    """The result named after its run: all artifacts of a sweep are in folders called `artifact`."""
     artifact = found.artifact.model_copy(update={"name": job.key})
     return found.model_copy(update={"artifact": artifact})
 
 
 def _made(artifact: Path, recipe: Recipe, job: Job) -> bool:
-    """Whether the artifact is there, measured, and of this recipe and calibration."""
+    """Whether a finished artifact of this recipe and calibration exists."""
     if not (artifact / EVAL_FILE).is_file():
         return False
     manifest = read_json(artifact / FILE_NAME)
@@ -149,7 +149,7 @@ _CALIBRATIONS: dict[tuple[SweepInputs, CalibrationSpec], Calibration | None] = {
 def _shared(
     inputs: SweepInputs, original: ModelFolder, report: Report = silent
 ) -> tuple[EvaluationText, Reference]:
-    """Text and reference of all runs, the latter from the sweep's own store."""
+    """Text and reference of all runs; the reference is stored in the sweep's folder."""
     if inputs not in _SHARED:
         text, cache = _text(inputs, original), inputs.folder / REFERENCES
         reference = stored_reference(original, text, cache, report=report)
@@ -158,7 +158,7 @@ def _shared(
 
 
 def _text(inputs: SweepInputs, original: ModelFolder) -> EvaluationText:
-    """The text less what any of the recipes is calibrated on."""
+    """The text without documents that any of the recipes is calibrated on."""
     text = text_of(original, inputs.choice)
     for spec in inputs.calibrations:
         made = _calibration(inputs, original, spec)
@@ -169,7 +169,7 @@ def _text(inputs: SweepInputs, original: ModelFolder) -> EvaluationText:
 def _calibration(
     inputs: SweepInputs, original: ModelFolder, spec: CalibrationSpec
 ) -> Calibration | None:
-    """Calibration tokens, made once for all recipes that ask for the same."""
+    """Calibration tokens, computed once for all recipes with the same settings."""
     key = (inputs, spec)
     if key not in _CALIBRATIONS:
         _CALIBRATIONS[key] = calibrate(original, spec)

@@ -1,7 +1,7 @@
-"""A sweep: one model, many recipes, and a journal from which a killed sweep goes on.
+"""A sweep: one model, many recipes, and a journal from which an interrupted sweep resumes.
 
-The folder holds `sweep.json` (the journal, and what `report` reads), `reference/` and, for each
-recipe, `runs/KEY/eval.json` with `runs/KEY/artifact/` beside it.
+The folder contains `sweep.json` (the journal, which `report` reads), `reference/` and, for each
+recipe, `runs/KEY/eval.json` and `runs/KEY/artifact/`.
 """
 
 import fcntl
@@ -45,12 +45,12 @@ class Job:
 
     @property
     def sha256(self) -> str:
-        """Of the recipe in full, and of the tokens that it is calibrated on."""
+        """SHA-256 of the full recipe and of its calibration tokens."""
         text = json.dumps([self.document, self.calibration_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def entry(self, schemes: str | None = None, **found: Any) -> SweepRun:
-        """The journal's entry of this job, labelled by the artifact's `schemes` once there are."""
+        """The journal's entry of this job, labelled with the artifact's `schemes` if known."""
         return SweepRun(
             key=self.key,
             label=f"{self.recipe.name} {schemes}" if schemes else self.label,
@@ -64,9 +64,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A job that can be called anywhere: it gives its entry for the journal, whatever happens.
+    """A job that runs on any machine and always returns its journal entry, also after an error.
 
-    `execute(job, artifact)` makes the artifact and measures it.
+    `execute(job, artifact)` makes the artifact and evaluates it.
     """
 
     folder: Path
@@ -84,7 +84,7 @@ class Attempt:
         except QuantkitError as error:
             why = error.what + (f": {error.why}" if error.why else "")
             return self.failed(why, time.monotonic() - started)
-        except Exception as error:  # noqa: BLE001 - one recipe's bug is not the end of the others
+        except Exception as error:  # noqa: BLE001 - a bug in one recipe must not end the others
             return self.failed(f"{type(error).__name__}: {error}", time.monotonic() - started)
         return self.job.entry(
             schemes=found.artifact.scheme,
@@ -97,41 +97,41 @@ class Attempt:
         )
 
     def failed(self, why: str, seconds: float | None = None) -> SweepRun:
-        """The entry of a run that came to nothing."""
+        """The entry of a failed run."""
         return self.job.entry(status="failed", why=why, seconds=seconds)
 
 
 class Runner(Protocol):
-    """Where the tasks of a sweep run."""
+    """Runs the attempts of a sweep, here or on a cluster."""
 
     def __call__(self, attempts: Sequence[Attempt], /) -> Iterator[SweepRun]:
-        """Call every task, and give the results as they come."""
+        """Call every attempt and yield the entries as they finish."""
 
 
 def jobs_of(model: str, recipes: Iterable[Recipe]) -> tuple[Job, ...]:
-    """A job for each recipe; `model` is what the commands that remake them call it.
+    """A job for each recipe; `model` is the model's name in the jobs' commands.
 
     Raises:
-        InputError: two of them are the same.
+        InputError: two recipes have the same label.
     """
     found: dict[str, Job] = {}
     for recipe in recipes:
         label = f"{recipe.name} {_grid(recipe)}"
         key = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
-        told = shareable(recipe)
-        command = f"quantkit quantize {shlex.quote(model)} -o {key} {flags_of(told)}"
+        shared = shareable(recipe)
+        command = f"quantkit quantize {shlex.quote(model)} -o {key} {flags_of(shared)}"
         if key in found:
             raise InputError(
-                f"recipe `{label}` comes twice",
-                why="a sweep tells its runs apart by recipe, bits and group size",
+                f"recipe `{label}` is given twice",
+                why="runs of a sweep are identified by recipe, bits and group size",
                 hint="another `name:` in one of the recipe files",
             )
-        found[key] = Job(key, label, recipe, document_of(told), command)
+        found[key] = Job(key, label, recipe, document_of(shared), command)
     return tuple(found.values())
 
 
 def _grid(recipe: Recipe) -> str:
-    """`W4 g64 sym`, with `auto` where the group size is found per model."""
+    """`W4 g64 sym`, with `auto` if the group size depends on the model."""
     label = recipe.scheme.resolve(None).label()
     size = recipe.scheme.group_size
     return label.replace("channel", "auto") if size == "auto" else label
@@ -139,17 +139,17 @@ def _grid(recipe: Recipe) -> str:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Make the sweep's folder, or take it over, for this process alone.
+    """Make the sweep's folder, or lock an existing one, for this process.
 
     Raises:
-        InputError: it holds something that is no sweep.
-        ResourceError: another sweep runs there.
+        InputError: the folder contains other files.
+        ResourceError: another process runs a sweep there.
     """
     journal = folder / SWEEP_FILE
     strange = folder.is_dir() and not (folder / LOCK).exists() and not journal.exists()
     if strange and any(folder.iterdir()):
         raise InputError(
-            f"`{folder}` is not empty and holds no sweep", hint="another -o, or an empty folder"
+            f"`{folder}` is not empty and contains no sweep", hint="another -o, or an empty folder"
         )
     with durable.io_errors(folder):
         (folder / RUNS).mkdir(parents=True, exist_ok=True)
@@ -168,10 +168,10 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def require_same(folder: Path, model_sha256: str | None, workload: Mapping[str, Any]) -> None:
-    """Nothing, when the sweep in the folder, if any, is of this model and this workload.
+    """Check that a sweep in the folder, if any, has this model and this workload.
 
     Raises:
-        InputError: it is of another, or cannot be read.
+        InputError: model or workload differ, or the journal cannot be read.
     """
     path = folder / SWEEP_FILE
     if not path.exists():
@@ -183,7 +183,7 @@ def require_same(folder: Path, model_sha256: str | None, workload: Mapping[str, 
     ):
         if was != now:
             raise InputError(
-                f"`{folder}` holds a sweep of another {what}",
+                f"`{folder}` contains a sweep of another {what}",
                 why=_difference(was, now),
                 hint="another -o",
             )
@@ -197,26 +197,26 @@ def _difference(was: Any, now: Any) -> str:
 
 
 def resumed(folder: Path, fresh: SweepResult) -> SweepResult:
-    """`fresh` with the runs that the folder's journal has as done, and whose files still fit.
+    """`fresh` with the finished runs of the folder's journal whose files are unchanged.
 
     Raises:
-        InputError: the journal is of another model or workload, or cannot be read.
+        InputError: model or workload differ, or the journal cannot be read.
     """
     require_same(folder, fresh.model.sha256, fresh.workload)
     path = folder / SWEEP_FILE
     if not path.exists():
         return fresh
     old = read_result(path, SweepResult)
-    done = {run.recipe_sha256: run for run in old.runs if _stands(folder, run)}
+    done = {run.recipe_sha256: run for run in old.runs if _is_unchanged(folder, run)}
     listed = {run.key for run in fresh.runs}
-    kept = [run for run in old.runs if run.status == "failed" or _stands(folder, run)]
+    kept = [run for run in old.runs if run.status == "failed" or _is_unchanged(folder, run)]
     others = [run for run in kept if run.key not in listed]
     runs = [done.get(run.recipe_sha256, run) for run in fresh.runs]
     return fresh.model_copy(update={"runs": runs + others, "created_utc": old.created_utc})
 
 
-def _stands(folder: Path, run: SweepRun) -> bool:
-    """Whether a run is done and its result is still the one that was recorded."""
+def _is_unchanged(folder: Path, run: SweepRun) -> bool:
+    """Whether a run is done and its result has the recorded SHA-256."""
     if run.status != "done" or run.eval is None:
         return False
     path = folder / run.eval
@@ -231,10 +231,10 @@ def run_sweep(
     runner: Runner,
     report: Report = silent,
 ) -> SweepResult:
-    """Run what `start` has as pending, and journal every result the moment it is there.
+    """Run the pending runs of `start`, and write each result to the journal when it finishes.
 
-    A run that fails is recorded with its reason and passed over; a later sweep into the same folder
-    tries it again.
+    A failed run is recorded with its reason and skipped; the next sweep into the folder tries it
+    again.
     """
     sweep = start
     by_key = {job.key: job for job in jobs}
@@ -247,13 +247,13 @@ def run_sweep(
         runs = [run if run.key == known.key else known for known in sweep.runs]
         sweep = sweep.model_copy(update={"runs": runs})
         _write(folder, sweep)
-        told = f"{run.label}: {run.why or run.status}"
-        report(Progress("sweep", count, total, told))
+        detail = f"{run.label}: {run.why or run.status}"
+        report(Progress("sweep", count, total, detail))
     return sweep
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a file of JSON in place of what was there."""
+    """Write a JSON file, replacing an existing one atomically."""
     durable.replace_file(path, strict_json.dumps(document))
 
 

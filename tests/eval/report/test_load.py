@@ -70,11 +70,11 @@ def test_two_protocols_or_two_originals_are_never_put_beside_each_other(
         load_study([one, other])
 
 
-def test_a_result_that_changed_after_the_sweep_is_told(tmp_path: Path, generated: Any) -> None:
+def test_a_result_that_changed_after_the_sweep_is_refused(tmp_path: Path, generated: Any) -> None:
     folder = generated.write_sweep(tmp_path, count=3)
     path = folder / "runs" / "r0" / "eval.json"
     path.write_text(path.read_text() + " ")
-    with pytest.raises(IntegrityError, match=r"r0.eval\.json is not what the sweep recorded"):
+    with pytest.raises(IntegrityError, match=r"r0.eval\.json. changed since the sweep"):
         load_study([folder])
 
 
@@ -109,7 +109,7 @@ def test_fields_of_a_later_version_and_numbers_that_are_none_are_taken(
     ("content", "told"),
     [
         ("{", "is not JSON"),
-        ("[]", "is no result of an evaluation"),
+        ("[]", "no valid evaluation result"),
         ("{}", "artifact: Field required"),
     ],
 )

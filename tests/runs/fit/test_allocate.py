@@ -66,7 +66,7 @@ def test_no_choice_is_below_the_frontier(items: list[list[Option]]) -> None:
 
 @given(ITEMS)
 def test_refuses_what_nothing_fits(items: list[list[Option]]) -> None:
-    with pytest.raises(RefusedError, match="do not hold"):
+    with pytest.raises(RefusedError, match="do not fit"):
         allocate(items, smallest(items) - 1)
 
 

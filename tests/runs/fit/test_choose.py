@@ -151,7 +151,7 @@ def test_fits_beside_the_cache_of_a_gpu_by_the_plans_own_rules(
     small = f"{memory - round(ample.bytes / 1.8)}B@1GB/s"  # half of it is embedding and head
     with pytest.raises(RefusedError) as caught:
         fitted(tmp_path / "no", None, folder, gpu=small, context=256, batch=2, bits=[8])
-    assert "do not hold" in str(caught.value)
+    assert "do not fit" in str(caught.value)
     assert "a larger GPU" in caught.value.hint
     assert "--size" not in caught.value.hint
 
@@ -161,17 +161,17 @@ def test_a_uniform_recipe_that_is_as_good_is_shipped(
 ) -> None:
     folder = tiny_checkpoint()
     options: dict[str, Any] = {"bits": [4], "group_sizes": [None]}
-    with pytest.raises(RefusedError, match="do not hold") as refused:
+    with pytest.raises(RefusedError, match="do not fit") as refused:
         fitted(tmp_path / "small", 1000, folder, **options)
     least = parse_size(str(refused.value.hint).split()[1].rstrip(","))
     found = record(fitted(tmp_path / "out", least, folder, **options))
     assert found.shipped == "uniform"
-    assert found.why == "no mixed one is expected to be better"
+    assert found.why == "no mixed build has a lower expected KL"
     assert found.bytes <= least
 
 
 def test_what_fits_as_it_is_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="fits as it is"):
+    with pytest.raises(RefusedError, match="fits without quantization"):
         fitted(tmp_path / "out", "12MB", bits=[8], group_sizes=[None])
     assert not (tmp_path / "out").exists()
 

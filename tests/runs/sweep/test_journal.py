@@ -75,7 +75,7 @@ def test_keys_tell_runs_apart() -> None:
     assert len({job.key for job in found}) == len(found) == 12
     assert found[0].key == "gptq-w4-g64-sym"
     assert len({job.sha256 for job in found}) == 12
-    with pytest.raises(InputError, match="comes twice"):
+    with pytest.raises(InputError, match="is given twice"):
         jobs("gptq", "gptq")
 
 
@@ -136,10 +136,10 @@ def test_the_folder_is_claimed(tmp_path: Path) -> None:
         pass
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="holds no sweep"), claimed(tmp_path / "mine"):
+    with pytest.raises(InputError, match="contains no sweep"), claimed(tmp_path / "mine"):
         pass
     (tmp_path / "new" / SWEEP_FILE).write_text('{"runs": 3}')
-    with pytest.raises(InputError, match="no journal of a sweep"):
+    with pytest.raises(InputError, match="no valid sweep journal"):
         read_result(tmp_path / "new" / SWEEP_FILE, SweepResult)
 
 

@@ -1,4 +1,4 @@
-"""A model and its reference scored on the same text, one block of either in memory at a time."""
+"""Evaluate a model and its reference on the same text, with one block of each in memory."""
 
 import math
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ from quantkit.results.schema import EvalResult, Subject
 CPU = torch.device("cpu")
 UNNAMED = Subject(name="model")
 RHO = 0.6
-"""Correlation of two builds' KL over documents; 0.57 to 0.74 were seen between 4-bit builds."""
+"""Assumed correlation of two builds' KL over documents; measured for 4-bit builds: 0.57 to 0.74."""
 
 
 def read_reference(
     model: ScoredModel, text: EvaluationText, subject: Subject = UNNAMED, report: Report = silent
 ) -> Reference:
-    """The original's hidden states on `text`, and how far it is from itself."""
+    """The original's hidden states on `text`, and its noise floor."""
     return _reference(walk_reference(model, text, report), model, text, subject)
 
 
@@ -46,10 +46,10 @@ def evaluate_models(
     artifact: Subject = UNNAMED,
     report: Report = silent,
 ) -> EvalResult:
-    """Every metric of the model on `text`; without a reference, those that need none.
+    """Every metric of the model on `text`; without a reference, only those that need none.
 
     Raises:
-        RefusedError: the reference's vocabulary or tokens are others.
+        RefusedError: the reference has another vocabulary.
     """
     if reference is not None:
         require_same_vocabulary(reference.vocabulary_sha256, text.vocabulary_sha256)
@@ -63,10 +63,10 @@ def evaluate_together(
     subjects: tuple[Subject, Subject] = (UNNAMED, UNNAMED),
     report: Report = silent,
 ) -> tuple[EvalResult, Reference]:
-    """As `evaluate_models` with both models at once, and the reference that was computed.
+    """As `evaluate_models` for both models at once; also returns the computed reference.
 
-    In lock step each block's relative error costs nothing. Two models of different depth have no
-    blocks in common and go one after the other.
+    Both run block by block in lock step, which also gives each block's relative error. Models with
+    different numbers of blocks run one after the other.
     """
     if depth(model) == depth(original):
         own, theirs = walk_together(model, original, text, report)
@@ -80,7 +80,7 @@ def evaluate_together(
 
 
 def require_same_vocabulary(one: str, other: str) -> None:
-    """Nothing, when two tokenizers give their ids the same meaning.
+    """Check that two tokenizers have the same vocabulary, given its hashes.
 
     Raises:
         RefusedError: they do not.
@@ -142,10 +142,10 @@ def _evaluate(
 
 
 def _detectable(figures: Mapping[str, Any]) -> dict[str, float]:
-    """The smallest differences that this many documents can show, at 80 % power.
+    """The smallest differences that are found with 80 % power on these documents.
 
-    `log_ratio` is of the model to its reference; `kl_relative` is between two builds, whose errors
-    go together (RHO), as a fraction of the KL.
+    `log_ratio` is between the model and its reference; `kl_relative` between two builds with
+    correlated errors (RHO), as a fraction of the KL.
     """
     found = {}
     kl = figures.get("kl")
@@ -159,9 +159,9 @@ def _detectable(figures: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _documents(scores: Scores, further: Mapping[str, list[float]]) -> dict[str, Any]:
-    """Sums per document: with them two results are compared without any model.
+    """Sums per document, with which two results are compared without a model.
 
-    `further` are those of figures that have no column of their own.
+    `further`: sums of figures without a column of their own.
     """
     beside = scores.beside
     sums: dict[str, Any] = {"sum_nll": scores.sums(scores.nll).tolist()}
@@ -198,7 +198,7 @@ def _fault(scores: Scores, text: EvaluationText) -> str | None:
 
 
 def _finite(figure: Any) -> Any:
-    """The figure with None in place of what JSON has no number for; an interval goes as a whole."""
+    """The figure with None in place of non-finite numbers; intervals become None as a whole."""
     if isinstance(figure, Mapping):
         return {name: _finite(value) for name, value in figure.items()}
     if isinstance(figure, tuple) and len(figure) == 2 and all(isinstance(x, float) for x in figure):

@@ -12,7 +12,7 @@ import torch
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import RefusedError
-from quantkit.eval.session import evaluate_models, evaluate_together, read_reference
+from quantkit.eval.side_by_side import evaluate_models, evaluate_together, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.walking import ScoredModel
 from quantkit.eval.wikitext import detokenize
@@ -322,7 +322,7 @@ def test_other_vocabularies_are_refused(
         evaluate_models(open_model(tiny_checkpoint()), text, foreign)
     assert caught.value.hint
     small = open_model(tiny_checkpoint(vocab_size=200))
-    with pytest.raises(RefusedError, match="predicts 200 tokens and its tokenizer knows 245"):
+    with pytest.raises(RefusedError, match="has 200 output tokens, but its tokenizer has 245"):
         evaluate_models(small, replace(text, tokens=text.tokens.clamp(max=199)))
 
 
