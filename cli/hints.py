@@ -30,6 +30,9 @@ def spoken(text: str, options: Collection[str]) -> str:
 
     Formats, methods and engines name the options of `quantize`.
     """
+    if "--recipe" not in options:  # `sweep` takes several, `recipes show` a name
+        plural = "--recipes " if "--recipes" in options else "quantkit recipes show "
+        text = re.sub(r"(?<!\S)--recipe (?=[\w.-]+$)", plural, text)
     if "--set" not in options:
         return re.sub(r" --set \S+", "", text)
     from quantkit.recipes.loader import FLAG_PATHS

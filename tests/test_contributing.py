@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import quantkit
+from quantkit.cli.main import run
 from quantkit.core import registry
 from quantkit.core.format import Format
 from quantkit.core.rules import unloaded
@@ -76,6 +77,9 @@ def test_they_are_found_and_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = quantkit.quantize(str(FOLDER), out, recipe=recipe, device="cpu", evaluate=False)
     assert not any(".down_proj" in module["name"] for module in result.modules)
+    assert run(["formats", "--json"]) == 0
+    assert run(["formats"]) == 0
+    assert run(["formats", "--help"]) == 0
     found = quantkit.evaluate(str(out), windows=2, sequence_length=32)
     assert found.metrics["surprise.max"].unit == "nats"
     assert quantkit.generate(str(out), "Once", max_new_tokens=2)

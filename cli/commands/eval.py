@@ -134,6 +134,7 @@ def evaluate(
     console.result(found, lines)
     if output is not None:
         durable.replace_file(output, strict_json.dumps(found))
+        console.note(f"result: {output}")
     return conclude(console, result.gates, result.undecided)
 
 

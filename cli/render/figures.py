@@ -63,9 +63,9 @@ def _others(found: Mapping[str, Any]) -> list[str]:
     ratio, error = (perplexity.get(key) for key in ("log_ratio", "log_ratio_standard_error"))
     if ratio is not None:
         change = 100 * math.expm1(ratio)
-        sign = "+" if change >= 0 else ""
         spread = 100 * math.exp(ratio) * error if error else None
-        parts.append(f"{sign}{with_error(change, spread)} % of the original's")
+        where = "above" if change >= 0 else "below"
+        parts.append(f"{with_error(abs(change), spread)} % {where} the original's")
     return parts
 
 

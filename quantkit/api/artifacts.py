@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
-from quantkit.checkpoint.source import resolve
+from quantkit.checkpoint.source import check_name, resolve
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
@@ -54,6 +54,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     Raises:
         QuantkitError: with exit code, reason and remedy; the output is then unchanged.
     """
+    check_output(Path(output))
+    check_name(model)  # before torch is loaded
     from quantkit.eval.compare import smoke_score
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.opening import open_folder
@@ -62,7 +64,6 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.results.schema import EvalResult
     from quantkit.runs.produce import Order, produce
 
-    check_output(Path(output))
     old = read_result(Path(baseline), EvalResult) if baseline else None
     wanted, session = checked(recipe), Session(device_of(device), trust_remote_code, report)
     source = resolve(model, trust_remote_code=trust_remote_code)
@@ -117,12 +118,13 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
+    check_output(Path(output))
+    check_name(model)  # before torch is loaded
     from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import device_of
     from quantkit.planning.serve.room import Budget
     from quantkit.runs.fit import choose as fitting
 
-    check_output(Path(output))
     schemes = fitting.schemes_of(bits, group_sizes)
     session = Session(device_of(device), trust_remote_code, report)
     budget = Budget(engine, size, gpu, context, batch, tp).checked()

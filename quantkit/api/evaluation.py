@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from quantkit.checkpoint.source import resolve
+from quantkit.checkpoint.source import check_name, resolve
 from quantkit.core import registry
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
@@ -72,6 +72,8 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
+    for name in filter(None, (artifact, reference)):
+        check_name(name)  # before torch is loaded
     from quantkit.core.gate import parse_gate
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.start import device_of

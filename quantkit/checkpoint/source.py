@@ -39,13 +39,25 @@ def resolve(model: str, *, weights: bool = True, trust_remote_code: bool = False
         HubError: gated, not found, offline, or incomplete.
         IntegrityError: a fetched file does not match its hash.
     """
-    path, shown = local_path(model), model[:200]
-    if path is not None and path.is_dir():
-        return Source(path)
+    path = check_name(model)
     if path is not None:
-        raise InputError(f"`{shown}` is a file", hint=f"pass its folder: {path.parent}")
+        return Source(path)
     repo, revision = hub_id(model)
     return _from_hub(repo, revision, weights=weights, trust=trust_remote_code)
+
+
+def check_name(model: str) -> Path | None:
+    """The folder that MODEL names, or None if it is a hub id; nothing is fetched.
+
+    Raises:
+        InputError: neither a folder nor a hub id.
+    """
+    path = local_path(model)
+    if path is not None and not path.is_dir():
+        raise InputError(f"`{model[:200]}` is a file", hint=f"pass its folder: {path.parent}")
+    if path is None:
+        hub_id(model)
+    return path
 
 
 def hub_id(model: str) -> tuple[str, str | None]:

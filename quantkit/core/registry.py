@@ -38,10 +38,17 @@ def load(folder: str, name: str, attribute: str) -> Any:
 
     Raises:
         InputError: as `find`.
-        QuantkitError: its file does not export it.
+        QuantkitError: its file is incomplete, or does not export it.
     """
     module = f"quantkit.{folder}.{find(folder, name).replace('-', '_')}"
-    entry = import_module(module)
+    try:
+        entry = import_module(module)
+    except (TypeError, ValueError) as error:
+        raise QuantkitError(
+            f"{module.replace('.', '/')}.py is not a complete entry of its registry",
+            why=f"{type(error).__name__}: {error}",
+            hint="complete the file; CONTRIBUTING.md shows one",
+        ) from error
     if not hasattr(entry, attribute):
         raise QuantkitError(
             f"{module.replace('.', '/')}.py exports no {attribute}",

@@ -148,10 +148,12 @@ def _front_matter(
     inherited = (
         ["conversational"] if isinstance(theirs, list) and "conversational" in theirs else []
     )
+    engines = manifest.get("engines") or {"transformers": None}
+    loads = engines.get("transformers", "not known") is None  # else the hub shows a wrong snippet
     return {
         **fields,
         "pipeline_tag": fields.get("pipeline_tag", "text-generation"),
-        "library_name": "transformers",
+        **({"library_name": "transformers"} if loads else {}),
         "tags": list(dict.fromkeys(["quantkit", *tags, *inherited])),
     }
 

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -214,3 +216,27 @@ def test_options_that_a_verb_lacks_become_settings() -> None:
     )
     quantize = options_of(registry.load("cli.commands", "quantize", "COMMAND"))
     assert spoken(text, quantize) == text
+
+
+def test_a_recipe_is_named_as_the_verb_takes_it() -> None:
+    assert spoken("--recipe gptq", {"--recipes", "--set"}) == "--recipes gptq"
+    assert spoken("--recipe gptq", set()) == "quantkit recipes show gptq"
+    assert spoken("--recipe gptq", {"--recipe", "--set"}) == "--recipe gptq"
+
+
+@pytest.mark.parametrize(
+    "verb", ["quantize nothere -o out", "fit nothere --size 1GB -o out", "eval nothere"]
+)
+def test_a_model_that_is_not_there_is_refused_before_torch_is_loaded(
+    verb: str, tmp_path: Path
+) -> None:
+    code = (
+        "import sys; from quantkit.cli.main import run\n"
+        f"code = run({verb.replace('nothere', './nothere').split()!r})\n"
+        "sys.exit(code if 'torch' not in sys.modules else 99)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert "neither a folder nor a hub id" in done.stderr

@@ -60,8 +60,8 @@ def test_its_overrides_come_before_the_recipe_s_own(folder: Path) -> None:
 
 
 def test_a_model_of_no_family_keeps_its_recipe() -> None:
-    assert load_family("llama") is None
-    assert with_family(recipe(), "llama") == (recipe(), ())
+    assert load_family("of-no-family") is None
+    assert with_family(recipe(), "of-no-family") == (recipe(), ())
 
 
 @pytest.mark.usefixtures("family")

@@ -77,7 +77,7 @@ def test_options_are_handed_on_and_figures_are_lines(
     }
     assert out.splitlines() == [
         "KL     0.0912 +- 0.0031 nats   p99 0.7   p99.9 1.2   max 3.1   noise 1e-05",
-        "top-1  87.12 +- 0.40 %   PPL 28.31 +- 0.91   +1.84 +- 0.19 % of the original's",
+        "top-1  87.12 +- 0.40 %   PPL 28.31 +- 0.91   1.84 +- 0.19 % above the original's",
         "on 8192 tokens of smoke, protocol qk@1; detectable: KL 3.1 %, PPL 0.53 %",
     ]
     assert all(len(line) <= 80 for line in out.splitlines())
