@@ -89,7 +89,7 @@ def test_every_token_is_timed_and_no_more_requests_run_than_asked(server: Any) -
 def test_what_fails_is_counted_and_kept_out_of_the_times(server: Any) -> None:
     outcome = ask(server, [[500], [1], [2], [9]], concurrency=4, timeout_seconds=0.5)
     errors = {answer.error for answer in outcome.answers}
-    assert "3 of 4 tokens came" in errors
+    assert "received 3 of 4 tokens" in errors
     assert any(error.startswith("HTTP 500") for error in errors)
     assert any("Timeout" in error for error in errors)
     assert len(outcome.complete) == 1
