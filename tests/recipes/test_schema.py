@@ -41,7 +41,7 @@ def test_all_faults_come_at_once_with_place_and_key() -> None:
         "f.yaml:11:6: overrides.1.match: invalid regular expression",
         "f.yaml:12:15: calibration.samples: expected greater than or equal to 0, not -1",
         "f.yaml:13:9: gates.0: unknown figure `kl.mena`",
-        "f.yaml:13:26: gates.1: not a gate: `kl.mean ~ 1`",
+        "f.yaml:13:26: gates.1: `kl.mean ~ 1` is not a gate",
     )
     for told, line in zip(expected, lines[1:], strict=False):
         assert line.startswith(told)

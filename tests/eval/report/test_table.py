@@ -52,7 +52,7 @@ def test_both_bits_the_level_and_the_units_are_stated(tmp_path: Path, generated:
     assert float(row["quantized_bits_per_weight"]) < float(row["bits_per_weight"])
     assert row["kl_level"] == "large"
     assert row["kl_level_next"].startswith("'--method gptq; --group-size 64; quantkit fit")
-    assert text.count("is large: 4 bits usually stay under 0.1. To try: --method gptq;") == 1
+    assert text.count("is large: 0.1 or more. To try: --method gptq;") == 1
     assert rows["GPTQ W4 g128"]["kl_level"] == "usual"
     assert rows["GPTQ W4 g128"]["kl_level_next"] == rows["FP4 MoE"]["kl_level"] == ""
 
