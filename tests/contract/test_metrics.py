@@ -177,7 +177,7 @@ def test_a_wrong_unit_or_an_unstated_figure_is_refused_by_name() -> None:
     assert metric_figures("surprise") == {"surprise.share": "fraction", "surprise.max": "nats"}
     with pytest.raises(InputError) as caught:
         parse_gate("surprise.share < 5 GiB")
-    assert "no unit of this figure; %" in str(caught.value.why)
+    assert "is not a unit of this figure; use %" in str(caught.value.why)
     with pytest.raises(InputError) as caught:
         parse_gate("surprise.shares < 5")
     assert "surprise.share" in str(caught.value.why)

@@ -6,6 +6,7 @@ value on the edge between two of 256 steps may go either way, they are wider.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,10 @@ CASES: dict[str, tuple[str, Scheme, dict[str, Any], float]] = {
     "ct-mixed": ("compressed-tensors", W4, {"other": {"down_proj": W4_CHANNEL}}, 2e-2),
     "ct-w8a8": ("compressed-tensors", W8A8, QWEN, 2e-1),
 }
+# vLLM 0.32's int8 kernel for processors with AMX aborts on this case ("scalar path not
+# implemented"); the server's test runs W8A8 there all the same.
+AMX = "amx_int8" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+RUN = {name: case for name, case in CASES.items() if not (AMX and name == "ct-w8a8")}
 LINEAR = LinearFacts("model.layers.0.mlp.up_proj", 256, 128)
 
 
@@ -38,7 +43,7 @@ def test_predicts_what_our_own_decode_predicts(
 ) -> None:
     verdicts = [ENGINE.refuses(c[0].replace("_", "-"), c[1], LINEAR) for c in CASES.values()]
     assert set(verdicts) == {None}
-    found = measure("vllm", CASES)
+    found = measure("vllm", RUN)
     assert {n: f for n, f in found.items() if isinstance(f, str) or f > CASES[n][3]} == {}
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]), int(sys.argv[2])))
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.eval.side_by_side import evaluate_together
-from quantkit.eval.text import TextChoice, read_text
+from quantkit.eval.text import TextChoice
+from quantkit.eval.windows import read_text
 from quantkit.model.open import open_model
 from quantkit.pipeline.measure import peak_rss
 

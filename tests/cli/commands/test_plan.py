@@ -346,7 +346,7 @@ def test_671b_in_163_files_within_seconds_and_without_torch(tmp_path: Path, chil
     assert done.returncode == 0, done.stderr
     seconds, _, loaded = done.stderr.strip().partition(" ")
     assert loaded == "[]"
-    assert float(seconds) < 3
+    assert float(seconds) < 5  # 1.0 to 1.3 on an idle machine
     assert "deepseek_v3, 671,026,404,352 parameters" in done.stdout
     shutil.rmtree(folder)
 
