@@ -72,9 +72,11 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
+    from quantkit.core.gate import parse_gate
+
+    limits = tuple(parse_gate(gate) for gate in gates)
     for name in filter(None, (artifact, reference)):
         check_name(name)  # before torch is loaded
-    from quantkit.core.gate import parse_gate
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.start import device_of
     from quantkit.results.file import read_result
@@ -85,7 +87,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         choice=TextChoice(text, protocol, sequence_length, windows),
         keep=(Path(save_reference), reference_form) if save_reference else None,
         tasks=tuple(tasks),
-        gates=tuple(parse_gate(gate) for gate in gates),
+        gates=limits,
         baseline=read_result(Path(baseline), EvalResult) if baseline else None,
         allow_overlap=allow_overlap,
         triage=triage,
