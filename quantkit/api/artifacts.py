@@ -119,7 +119,6 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         report: called with a `Progress` after each step.
     """
     check_output(Path(output))
-    check_name(model)  # before torch is loaded
     from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import device_of
     from quantkit.planning.serve.room import Budget

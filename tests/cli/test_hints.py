@@ -224,9 +224,7 @@ def test_a_recipe_is_named_as_the_verb_takes_it() -> None:
     assert spoken("--recipe gptq", {"--recipe", "--set"}) == "--recipe gptq"
 
 
-@pytest.mark.parametrize(
-    "verb", ["quantize nothere -o out", "fit nothere --size 1GB -o out", "eval nothere"]
-)
+@pytest.mark.parametrize("verb", ["quantize nothere -o out", "eval nothere"])
 def test_a_model_that_is_not_there_is_refused_before_torch_is_loaded(
     verb: str, tmp_path: Path
 ) -> None:
