@@ -18,6 +18,7 @@ def functions() -> list[str]:
     return sorted(named, key=lambda name: (*ORDER, name).index(name))
 
 
+@pytest.mark.long
 def test_every_public_function_has_an_example_that_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,10 +21,10 @@ IDS = torch.arange(48).view(2, 24) * 5 % 256
     ("recipe", "family"),
     [
         ("w4", "gpt2"),
-        ("w4-asymmetric", "qwen2"),
-        ("w8", "gemma3"),
-        ("w8-group", "gpt2"),
-        ("w8a8", "llama_tied"),
+        pytest.param("w4-asymmetric", "qwen2", marks=pytest.mark.long),
+        pytest.param("w8", "gemma3", marks=pytest.mark.long),
+        pytest.param("w8-group", "gpt2", marks=pytest.mark.long),
+        pytest.param("w8a8", "llama_tied", marks=pytest.mark.long),
         ("w8a8", "qwen2"),
     ],
 )

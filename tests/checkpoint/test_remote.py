@@ -230,6 +230,7 @@ def test_an_unknown_model_is_told(serve: Callable[..., Any], ask: Callable[..., 
     assert ask(serve({}).url, "org/nothing")[0] == 7
 
 
+@pytest.mark.long
 def test_a_hub_that_cannot_be_reached_is_no_missing_config(ask: Callable[..., list[Any]]) -> None:
     found = ask("http://127.0.0.1:9")
     assert found[0] == 7

@@ -213,6 +213,7 @@ def test_a_flipped_bit_is_noticed(serve: Any, files: dict[str, bytes], ask: Any)
     assert "`model-00002-of-00003.safetensors` in the hub's cache is corrupt" in message
 
 
+@pytest.mark.long
 def test_a_broken_connection(serve: Any, files: dict[str, bytes], ask: Any) -> None:
     hub = serve({REPO: files}, faults={"model-00002-of-00003.safetensors": "cut"})
     code, message = ask(REPO, hub.url)

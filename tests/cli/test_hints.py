@@ -199,6 +199,7 @@ def test_remedies_of_plan_are_literal(quantkit: Call, tmp_path: Path, options: s
     check(quantkit, "plan", str(model), shlex.split(options.replace("MODEL", str(model))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", lines(FIT))
 def test_remedies_of_fit_are_literal(
     quantkit: Call, tmp_path: Path, options: str, tiny_checkpoint: Callable[..., Path]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.core.facts import LinearFacts
@@ -55,6 +55,7 @@ def test_schemes_that_do_not_suit_every_linear_are_left_out(
 CHOSEN = st.lists(st.sampled_from([W4, W4_32, W8, None]), min_size=8, max_size=8)
 
 
+@settings(max_examples=40)
 @given(CHOSEN)
 def test_a_recipe_says_what_was_chosen(
     tiny_checkpoint_cache: Callable[..., Path], chosen: list[Scheme | None]

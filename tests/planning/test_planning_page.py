@@ -46,6 +46,7 @@ def verdicts() -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_the_table_of_verdicts_is_what_planning_says(tmp_path: Path) -> None:
     maker = verdicts()
     assert maker.HEAD in PAGE

@@ -1,7 +1,7 @@
 import shlex
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.recipes.flags import flags_of
@@ -11,6 +11,7 @@ from quantkit.recipes.schema import document_of
 SHIPPED = [info.name for info in list_recipes()]
 
 
+@settings(max_examples=40)
 @given(
     name=st.sampled_from(SHIPPED),
     bits=st.sampled_from([None, 3, 4, 8]),

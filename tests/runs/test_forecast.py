@@ -67,7 +67,6 @@ def test_headers_alone_plan_what_the_trace_plans(
     ("family", "flags"),
     [
         ("llama", {"method": "gptq", "samples": 64, "sequence_length": 256}),
-        ("gpt2", {"method": "gptq", "symmetric": False, "samples": 4, "sequence_length": 64}),
         ("embedded", {"recipe": "nf4-double", "samples": 0}),
         ("embedded", {"method": "smoothquant", "samples": 16, "sequence_length": 512}),
     ],

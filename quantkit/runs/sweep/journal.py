@@ -241,6 +241,8 @@ def run_sweep(
     waiting = [by_key[run.key] for run in start.runs if run.status == "pending"]
     _write(folder, sweep)
     total = len(waiting)
+    if done := len(jobs) - total:
+        report(Progress("continue", 1, 1, f"{done} of {len(jobs)} runs are done"))
     if waiting:
         report(Progress("sweep", 0, total))
     for count, run in enumerate(runner([Attempt(folder, job, execute) for job in waiting]), 1):

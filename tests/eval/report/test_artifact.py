@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from quantkit import quantize
 from quantkit.eval.report.artifact import command_of, result_of
 from quantkit.recipes.loader import build_recipe
@@ -37,6 +39,7 @@ def test_the_manifest_fills_what_the_evaluation_leaves_open() -> None:
     assert result_of({"evaluation": None}, "folder") is None
 
 
+@pytest.mark.long
 def test_quantizing_twice_makes_the_same_page(
     tiny_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from quantkit.core.errors import InputError, RefusedError, ResourceError
+from quantkit.core.progress import Progress
 from quantkit.recipes.loader import build_recipe
 from quantkit.results.file import read_result
 from quantkit.results.schema import (
@@ -120,6 +121,18 @@ def test_runs_of_earlier_recipes_stay(tmp_path: Path) -> None:
     run_sweep(tmp_path, jobs("rtn"), fresh(jobs("rtn")), lambda *_: result(), ready(tmp_path))
     again = resumed(tmp_path, fresh(jobs("gptq")))
     assert states(again) == {"gptq": "pending", "rtn": "done"}
+
+
+def test_a_continued_sweep_says_so(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    for recipes in (("rtn",), ("rtn", "gptq")):
+        told.clear()
+        start = resumed(tmp_path, fresh(jobs(*recipes)))
+        run_sweep(
+            tmp_path, jobs(*recipes), start, lambda *_: result(), ready(tmp_path), told.append
+        )
+    assert told[0] == Progress("continue", 1, 1, "1 of 2 runs are done")
+    assert {progress.total for progress in told if progress.stage == "sweep"} == {1}
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
