@@ -39,6 +39,7 @@ def generate(
         chat=chat,
         trust_remote_code=trust_remote_code,
         emit=None if console.as_json else console.piece,
+        report=console.report,
     )
     if console.as_json:
         console.result({"prompt": prompt, "text": text}, text)

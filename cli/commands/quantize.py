@@ -87,7 +87,10 @@ def quantize(
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Quantize a model and measure the quality loss."""
+    from quantkit.pipeline.measure import stopwatch
     from quantkit.recipes.loader import build_recipe
+
+    watch = stopwatch()
 
     wanted = build_recipe(
         recipe,
@@ -114,6 +117,7 @@ def quantize(
             device=device,
             max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
             trust_remote_code=trust_remote_code,
+            report=console.report,
         )
         console.result(plan_document(planned), plan_lines(planned))
         return 0
@@ -130,6 +134,7 @@ def quantize(
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
+    result = replace(result, cost=watch())  # imports are part of the whole run
     console.result(result.to_dict(), result_lines(result))
     return conclude(console, result.gates, result.undecided)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quantkit.api.loading import load_torch
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import check_name, resolve
 from quantkit.checkpoint.writer import check_output
@@ -55,7 +56,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         QuantkitError: with exit code, reason and remedy; the output is then unchanged.
     """
     check_output(Path(output))
-    check_name(model)  # before torch is loaded
+    check_name(model)
+    load_torch(report)
     from quantkit.eval.compare import smoke_score
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.opening import open_folder
@@ -118,15 +120,18 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
+    from quantkit.planning.serve.room import Budget
+
     check_output(Path(output))
+    budget = Budget(engine, size, gpu, context, batch, tp).checked()
+    check_name(model)
+    load_torch(report)
     from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import device_of
-    from quantkit.planning.serve.room import Budget
     from quantkit.runs.fit import choose as fitting
 
     schemes = fitting.schemes_of(bits, group_sizes)
     session = Session(device_of(device), trust_remote_code, report)
-    budget = Budget(engine, size, gpu, context, batch, tp).checked()
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
     original = open_folder(source, session)
@@ -141,6 +146,7 @@ def dry_run(
     device: str = "auto",
     max_shard_size: int = DEFAULT_SHARD_SIZE,
     trust_remote_code: bool = False,
+    report: Report = silent,
 ) -> Plan:
     """The plan of `quantize`: the scheme of each linear, files, memory and time (`--dry-run`).
 
@@ -155,12 +161,14 @@ def dry_run(
     Raises:
         QuantkitError: as `quantize` would, before any work.
     """
+    check_name(model)
+    load_torch(report)
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import checked, device_of, start
     from quantkit.runs.forecast import plan_here
 
-    wanted, session = checked(recipe), Session(device_of(device), trust_remote_code)
+    wanted, session = checked(recipe), Session(device_of(device), trust_remote_code, report)
     source = resolve(model, trust_remote_code=trust_remote_code)
     original = open_folder(source, session)
     prepared = start(original.model, wanted)

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
+from quantkit.api.loading import load_torch
 from quantkit.checkpoint.source import check_name, resolve
 from quantkit.core import registry
 from quantkit.core.progress import Report, silent
@@ -76,7 +77,8 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
 
     limits = tuple(parse_gate(gate) for gate in gates)
     for name in filter(None, (artifact, reference)):
-        check_name(name)  # before torch is loaded
+        check_name(name)
+    load_torch(report)
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.start import device_of
     from quantkit.results.file import read_result
@@ -132,6 +134,8 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
+    check_name(model)
+    load_torch(report)
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.start import device_of
     from quantkit.runs.sweep.job import SweepInputs, begin, run_job
@@ -164,6 +168,7 @@ def generate(
     chat: bool = False,
     trust_remote_code: bool = False,
     emit: Callable[[str], None] | None = None,
+    report: Report = silent,
 ) -> str:
     """The most likely continuation of `prompt`, computed with the artifact's decoded weights.
 
@@ -174,6 +179,8 @@ def generate(
 
     `chat` applies the model's chat template; `emit` is called with each piece of text.
     """
+    check_name(artifact)
+    load_torch(report)
     from quantkit.eval.generation import generate_text
 
     return generate_text(

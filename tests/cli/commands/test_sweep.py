@@ -49,6 +49,8 @@ def test_killed_it_goes_on_and_shares_the_reference(tmp_path: Path) -> None:
     process.wait()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     found = subprocess.run(sweep(folder), check=True, capture_output=True, text=True)
+    assert "load: torch and transformers" in found.stderr
+    assert " of 5 runs are done" in found.stderr
 
     swept = SweepResult.model_validate(json.loads(found.stdout))
     states = {run.label: run.status for run in swept.runs}
