@@ -17,9 +17,8 @@ def size(count: float) -> str:
 
 
 def gigabytes(count: int) -> str:
-    """Bytes as a number of GB, for a column: `131.4`, `9.99`, of less than 10 MB `0.0046`."""
-    decimals = 1 if count >= 10 * GB else 4 if 0 < count < GB // 100 else 2
-    return f"{count / GB:.{decimals}f}"
+    """Bytes as a number of GB, for a column: to a hundredth, or from 10 on a tenth."""
+    return f"{count / GB:.1f}" if count >= 10 * GB else f"{count / GB:.2f}"
 
 
 def excess(count: int) -> str:
