@@ -87,10 +87,7 @@ def quantize(
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Quantize a model and measure the quality loss."""
-    from quantkit.pipeline.measure import stopwatch
     from quantkit.recipes.loader import build_recipe
-
-    watch = stopwatch()
 
     wanted = build_recipe(
         recipe,
@@ -134,7 +131,6 @@ def quantize(
         trust_remote_code=trust_remote_code,
         report=console.report,
     )
-    result = replace(result, cost=watch())  # imports are part of the whole run
     console.result(result.to_dict(), result_lines(result))
     return conclude(console, result.gates, result.undecided)
 

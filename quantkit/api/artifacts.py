@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from quantkit.checkpoint.source import check_name, resolve
 from quantkit.checkpoint.writer import check_output
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
+from quantkit.pipeline.measure import stopwatch
 
 if TYPE_CHECKING:
     from quantkit.core.plan import Plan
@@ -55,6 +57,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     Raises:
         QuantkitError: with exit code, reason and remedy; the output is then unchanged.
     """
+    watch = stopwatch()
     check_output(Path(output))
     check_name(model)
     load_torch(report)
@@ -75,7 +78,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     calibration = calibrate(original, prepared.plan.recipe.calibration)
     order = Order(original, prepared, calibration, Path(output), max_shard_size)
     score = smoke_score(original, calibration, report) if evaluate else None
-    return produce(order, score, old, session)
+    result = produce(order, score, old, session)
+    return replace(result, cost=watch())  # with what comes before the run, imports included
 
 
 def fit(  # noqa: PLR0913 - the public surface; each has a default that is right for most
@@ -121,8 +125,10 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         report: called with a `Progress` after each step.
     """
     from quantkit.planning.serve.room import Budget
+    from quantkit.runs.fit.schemes import schemes_of
 
     check_output(Path(output))
+    schemes = schemes_of(bits, group_sizes)
     budget = Budget(engine, size, gpu, context, batch, tp).checked()
     check_name(model)
     load_torch(report)
@@ -130,7 +136,6 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     from quantkit.pipeline.start import device_of
     from quantkit.runs.fit import choose as fitting
 
-    schemes = fitting.schemes_of(bits, group_sizes)
     session = Session(device_of(device), trust_remote_code, report)
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)

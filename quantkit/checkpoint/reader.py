@@ -31,10 +31,10 @@ class Checkpoint:
     files: tuple[str, ...]
     fingerprints: dict[str, Fingerprint]
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str, item: int | None = None) -> torch.Tensor:
         """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
 
-        The caller may modify it.
+        With `item` only that one of its first dimension is read. The caller may modify it.
 
         Raises:
             KeyError: no tensor of that name.
@@ -43,7 +43,7 @@ class Checkpoint:
         """
         from quantkit.checkpoint.tensors import read_tensor
 
-        info = self.names[name]
+        info = self.names[name] if item is None else self.names[name].item(item)
         path = inside(self.folder, info.shard)
         return read_tensor(path, name, info, self.fingerprints[info.shard])
 

@@ -64,17 +64,21 @@ class Shard:
         return len(self.head) + sum(spec.nbytes for spec in self.specs)
 
 
-def artifact_specs(source: Layout, quantized: Mapping[str, Layout]) -> list[TensorSpec]:
+def artifact_specs(source: Layout, replaced: Mapping[str, Layout]) -> list[TensorSpec]:
     """Every tensor of an artifact, in an order that does not depend on the source's shards.
 
-    `source` contains the original's tensors by name, `quantized` what replaces a weight.
+    `source` contains the original's tensors by name, `replaced` the tensors that replace one.
     """
     planned: list[TensorSpec] = []
     for name in sorted(source, key=_natural):
-        new = quantized.get(name)
-        parts = {name: source[name]} if new is None else {stem(name) + s: new[s] for s in new}
+        parts = replaced.get(name, {name: source[name]})
         planned += [TensorSpec(part, *stored) for part, stored in parts.items()]
     return planned
+
+
+def beside(weight: str, layout: Layout) -> Layout:
+    """The tensors of a linear by their full names, for the stored name of its weight."""
+    return {stem(weight) + suffix: stored for suffix, stored in layout.items()}
 
 
 def stem(weight: str) -> str:

@@ -18,6 +18,7 @@ class LinearFacts:
 
     `transposed` marks GPT-2's Conv1D, whose weight is stored (in_features, out_features).
     `fused` names the linears that read the same input (q, k, v or gate, up), itself included.
+    `merged` marks one that the original stores in one tensor with others, as fused experts are.
     """
 
     name: str
@@ -25,6 +26,7 @@ class LinearFacts:
     in_features: int
     transposed: bool = False
     fused: tuple[str, ...] = ()
+    merged: bool = False
 
 
 Check = Callable[[Scheme, LinearFacts], str | None]

@@ -12,6 +12,8 @@ from quantkit.core.scheme import GROUP_SIZES, Scheme
 from quantkit.core.serving import PlannedBuild, Serving
 from quantkit.core.training import TrainingPlan
 
+LEFT_OUT = "left out by the recipe"
+
 
 @dataclass(frozen=True)
 class Disposition:
@@ -55,6 +57,17 @@ class Plan:
     def schemes(self) -> dict[str, Scheme]:
         """Quantized linears and their schemes."""
         return {d.linear.name: d.scheme for d in self.dispositions if d.scheme is not None}
+
+    @property
+    def share(self) -> float:
+        """Share of the blocks' linear weights that is quantized; what a recipe leaves out aside."""
+        sizes = [
+            (each.linear.out_features * each.linear.in_features, each.scheme is not None)
+            for each in self.dispositions
+            if each.reason != LEFT_OUT
+        ]
+        total = sum(size for size, _ in sizes)
+        return sum(size for size, quantized in sizes if quantized) / total if total else 0.0
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -111,7 +124,7 @@ def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[C
     for linear in linears:
         spec = specs[linear.name]
         scheme = spec.resolve(automatic) if spec else None
-        dispositions.append(Disposition(linear, scheme, "" if scheme else "left out by the recipe"))
+        dispositions.append(Disposition(linear, scheme, "" if scheme else LEFT_OUT))
     _refuse(dispositions, tuple(checks))
     remarks = []
     if any(_is_automatic(spec) for spec in specs.values()):

@@ -74,6 +74,7 @@ class CalibrationSpec:
 class Recipe:
     """All validated settings of a run, independent of the model.
 
+    `allow_partial`: accept a model of which less than 90 % of the linear weights can be quantized.
     `undecided`: "fail" counts a gate as missed if its figure is not known precisely enough.
     """
 
@@ -88,3 +89,4 @@ class Recipe:
     gates: tuple[Gate, ...] = ()
     undecided: Undecided = "warn"
     engines: tuple[str, ...] = ()
+    allow_partial: bool = False

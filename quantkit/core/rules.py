@@ -46,6 +46,11 @@ def load_fault(engine: Engine, output: Format, scheme: Scheme, linear: LinearFac
     Formats that the engine does not list are refused without calling its rules.
     """
     if output.name in engine.formats:
+        if linear.merged:
+            return (
+                f"{engine.summary} looks for linears that the original stores merged, "
+                "and has not been tried with them apart; try: leave them out"
+            )
         return engine.refuses(output.name, scheme, linear)
     fault = f"{engine.summary} does not load format `{output.name}`"
     for candidate, method in ((scheme, ""), (Scheme(), "--method gptq ")):

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
+from quantkit.model.weight_map import Place
 
 NAMED = 3
 """Names that a message lists before it counts the rest."""
-Wanted = tuple[str | None, tuple[int, ...] | None]
-"""Checkpoint name of a tensor that a model loads (None: missing), and its shape (None: any)."""
+Wanted = tuple[Place | None, tuple[int, ...] | None]
+"""Where a tensor that a model loads is stored (None: nowhere), and its shape (None: any)."""
 
 
 def check_complete(
@@ -24,14 +25,16 @@ def check_complete(
         InputError: tensors are missing or have another shape; the first ones are named.
         RefusedError: the checkpoint names or splits its tensors differently from the model.
     """
-    missing = [name for name, (source, _) in wanted.items() if source is None]
+    missing = [name for name, (place, _) in wanted.items() if place is None]
     if missing:
-        used = {source for source, _ in wanted.values() if source}
+        used = {source for place, _ in wanted.values() if place for source in place.names}
         raise _incomplete(folder, set(stored), missing, used, plain=plain)
     faults = []
-    for name, (source, shape) in wanted.items():
-        found = stored[source or name].shape
-        if shape is not None and found != shape:
+    for name, (place, shape) in wanted.items():
+        if place is None or shape is None:
+            continue
+        found = place.shape(stored)
+        if found != shape:
             faults.append(
                 f"`{name}` has shape {found} in the checkpoint, but {shape} by config.json"
             )

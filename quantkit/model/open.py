@@ -12,10 +12,8 @@ from quantkit.core.format import Format
 from quantkit.core.session import Session
 from quantkit.model.complete import check_complete
 from quantkit.model.opened import OpenModel, computed_in
-from quantkit.model.skeleton import Skeleton, build_skeleton, read_config, source_name
-
-ENCODERS = ("vision_config", "audio_config")
-"""Config keys that a multimodal model has for its encoders."""
+from quantkit.model.skeleton import Skeleton, build_skeleton, read_config, tied_to
+from quantkit.model.weight_map import WeightMap, map_weights
 
 
 def open_model(
@@ -32,17 +30,18 @@ def open_model(
     checkpoint = open_checkpoint(folder)
     if skeleton is None:
         skeleton = build_skeleton(read_config(folder, session), session)
-    source = _dtype(skeleton, checkpoint)
+    weights = map_weights(skeleton.rules, checkpoint.names)
+    source = _dtype(skeleton, checkpoint, weights)
     device = torch.device(session.device)
     dtype = computed_in(source, device)
     found = _format(checkpoint)
-    model = OpenModel(skeleton, checkpoint, found, source, dtype, device)
-    wanted = {name: (model.source_name(name), shape) for name, shape in model.tensors()}
+    model = OpenModel(skeleton, checkpoint, weights, found, source, dtype, device)
+    wanted = {name: (model.place(name), shape) for name, shape in model.tensors()}
     check_complete(folder, checkpoint.names, wanted, plain=found is None)
     return model
 
 
-def _dtype(skeleton: Skeleton, checkpoint: Checkpoint) -> torch.dtype:
+def _dtype(skeleton: Skeleton, checkpoint: Checkpoint, weights: WeightMap) -> torch.dtype:
     """The dtype of the input embedding, which no format quantizes.
 
     Raises:
@@ -51,20 +50,14 @@ def _dtype(skeleton: Skeleton, checkpoint: Checkpoint) -> torch.dtype:
     """
     embedding = skeleton.model.get_input_embeddings()
     name = next(n for n, m in skeleton.model.named_modules() if m is embedding)
-    source = source_name(skeleton.model, f"{name}.weight", checkpoint.names)
-    encoders = [key.removesuffix("_config") for key in ENCODERS if key in checkpoint.config]
-    if source is None and encoders:
-        raise RefusedError(
-            f"`{checkpoint.folder}` is a multimodal model (text, {' and '.join(encoders)})",
-            why=f"its text model is not stored under names such as `{name}.weight`; "
-            "quantkit reads and writes tensors as they are stored",
-            hint="use a text-only model of that family; such checkpoints are not supported yet",
-        )
-    if source is None:
+    weight = f"{name}.weight"
+    place = weights.places.get(weight) or weights.places.get(tied_to(skeleton.model, weight) or "")
+    if place is None:
         raise InputError(
-            f"`{name}.weight` is not in `{checkpoint.folder}`",
+            f"`{weight}` is not in `{checkpoint.folder}`",
             hint="use a folder whose safetensors files contain the whole model",
         )
+    source = place.names[0]
     dtype = TORCH_DTYPES[checkpoint.names[source].dtype]
     if dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise RefusedError(

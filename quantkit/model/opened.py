@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,17 +22,24 @@ from quantkit.model.skeleton import (
     is_transposed,
     linear_facts,
     persistent_buffers,
-    source_name,
+    tied_to,
 )
 from quantkit.model.walk import BlockInputs, embed, head_of, release
+from quantkit.model.weight_map import Convert, Place, WeightMap
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+CONVERSIONS = 4
+"""Kept at a time: the first and second matrices of a layer's experts, and their biases."""
+
+
 @dataclass(frozen=True)
 class OpenModel:
     """A skeleton and the checkpoint that its weights come from, one tensor at a time.
+
+    `weights` says where in the checkpoint each tensor of the skeleton lies.
 
     `source_dtype` is the stored dtype, `dtype` that of the computation: the same, except fp32 for
     fp16 models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
@@ -39,6 +47,7 @@ class OpenModel:
 
     skeleton: Skeleton
     checkpoint: Checkpoint
+    weights: WeightMap
     format: Format | None
     source_dtype: torch.dtype
     dtype: torch.dtype
@@ -59,15 +68,59 @@ class OpenModel:
         """The transformers config."""
         return self.skeleton.model.config
 
-    def source_name(self, name: str) -> str | None:
-        """The checkpoint's name of parameter `name`; None where it contains no such tensor."""
-        return source_name(self.skeleton.model, name, self.checkpoint.names)
+    def place(self, name: str) -> Place | None:
+        """Where tensor `name` of the model is stored; None where it is not."""
+        return self.weights.places.get(self._holder(name))
+
+    def stored_name(self, name: str) -> str:
+        """The name of tensor `name` of the model in the checkpoint and its artifacts.
+
+        Raises:
+            InputError: the checkpoint does not contain it.
+        """
+        self._require(name)
+        return self.weights.stored_as(self._holder(name))
+
+    def _holder(self, name: str) -> str:
+        """The tensor that is stored for tensor `name`: itself, or the one that it is tied to."""
+        if name in self.weights.places:
+            return name
+        return tied_to(self.skeleton.model, name) or name
+
+    def _require(self, name: str) -> Place:
+        place = self.place(name)
+        if place is None:
+            raise InputError(
+                f"`{name}` is not in `{self.checkpoint.folder}`",
+                hint="a folder whose safetensors files hold the whole model",
+            )
+        return place
+
+    def stored_spec(self, name: str) -> tuple[str, tuple[str, tuple[int, ...]]]:
+        """Stored name of tensor `name` of the model, with its dtype (safetensors') and shape."""
+        place = self._require(name)
+        dtype = self.checkpoint.names[place.names[0]].dtype
+        return self.stored_name(name), (dtype, place.shape(self.checkpoint.names))
+
+    def stored(self, name: str) -> torch.Tensor:
+        """Tensor `name` of the model in its stored dtype, in CPU memory of its own.
+
+        Raises:
+            InputError: the checkpoint does not contain it.
+        """
+        return self._require(name).tensor(self.checkpoint.tensor, self._converted)
+
+    @cached_property
+    def _converted(self) -> Convert:
+        """Runs a conversion; the latest results are kept, as a layer's experts share a few."""
+        return lru_cache(CONVERSIONS)(lambda conversion: conversion.run(self.checkpoint.tensor))
 
     def scheme(self, linear: str) -> Scheme | None:
         """The scheme of module `linear`; None where it is dense."""
         if self.format is None:
             return None
-        return self.format.parse(self.checkpoint.config["quantization_config"], linear)
+        stored = self.weights.modules.get(linear, linear)
+        return self.format.parse(self.checkpoint.config["quantization_config"], stored)
 
     def qtensor(self, linear: str) -> QTensor:
         """The codes and scales of a quantized linear, decoded; logical shape (out, in_features).
@@ -81,14 +134,14 @@ class OpenModel:
         facts = linear_facts(linear, self.skeleton.model.get_submodule(linear))
         tensors = {}
         for suffix in self.format.layout(scheme, facts, self.dtype_name):
-            name = self.source_name(f"{linear}.{suffix}")
-            if name is None:
+            place = self.place(f"{linear}.{suffix}")
+            if place is None:
                 raise InputError(
                     f"`{linear}.{suffix}` is not in `{self.checkpoint.folder}`",
                     why=f"format {self.format.name} needs it",
                     hint="quantize again, or exclude the module in quantization_config",
                 )
-            tensors[suffix] = self.checkpoint.tensor(name)
+            tensors[suffix] = place.tensor(self.checkpoint.tensor, self._converted)
         return self.format.decode(tensors, scheme, facts)
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:
@@ -107,7 +160,8 @@ class OpenModel:
     def parameter(self, name: str) -> torch.Tensor:
         """Parameter `name` in the module's own shape, decoded, in `dtype`, on `device`.
 
-        A Conv1D weight is (in_features, out_features). The caller may modify the tensor.
+        What transformers keeps in fp32 is in fp32. A Conv1D weight is (in_features, out_features).
+        The caller may modify the tensor.
 
         Raises:
             InputError: the checkpoint does not contain it.
@@ -117,17 +171,8 @@ class OpenModel:
         if key == "weight" and is_linear(module) and self.scheme(linear) is not None:
             weight = self.qtensor(linear).dequantize(self.dtype)
             return (weight.T.contiguous() if is_transposed(module) else weight).to(self.device)
-        return self.checkpoint.tensor(self._stored(name)).to(self.device, self.dtype)
-
-    def _stored(self, name: str) -> str:
-        """The checkpoint's name of tensor `name`."""
-        source = self.source_name(name)
-        if source is None:
-            raise InputError(
-                f"`{name}` is not in `{self.checkpoint.folder}`",
-                hint="a folder whose safetensors files hold the whole model",
-            )
-        return source
+        wide = self.skeleton.is_wide(name, self.dtype)
+        return self.stored(name).to(self.device, torch.float32 if wide else self.dtype)
 
     def load(self, name: str, module: nn.Module) -> None:
         """Set the real parameters and buffers of `module`, not those of its children."""
@@ -140,7 +185,7 @@ class OpenModel:
     def _buffer(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """Buffer `name`, of any shape, in its own `dtype`; the model's becomes `self.dtype`."""
         kept = self.dtype if dtype is self.source_dtype else dtype
-        return self.checkpoint.tensor(self._stored(name)).to(self.device, kept)
+        return self.stored(name).to(self.device, kept)
 
     def load_block(self, index: int) -> nn.Module:
         """Block `index` with its weights in memory; `drop` releases them."""
@@ -163,7 +208,7 @@ class OpenModel:
         for windows in input_ids:
             check_ids(self, windows)
         batches = [
-            {"input_ids": ids}
+            ids
             for windows in input_ids
             for ids in torch.split(
                 windows.to(self.device), max(1, TOKENS_PER_BATCH // windows.shape[1])

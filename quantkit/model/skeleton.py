@@ -1,8 +1,7 @@
 """A model without weights: its modules on the meta device, its block list, its tensor names."""
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ from torch import nn
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.session import Session
+from quantkit.model.experts import split_experts
+from quantkit.model.weight_map import Rules, rules_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -22,17 +23,24 @@ class Skeleton:
     """A transformers model whose parameters are all on the meta device.
 
     `prefix` is the module path of the decoder blocks, e.g. `model.layers`; `head` that of the
-    output head. Buffers that no checkpoint contains (rotary frequencies) are real.
+    output head; `rules` say how a checkpoint's tensors become the model's. Experts are split into
+    linears. Buffers that no checkpoint contains (rotary frequencies) are real.
     """
 
     model: "PreTrainedModel"
     prefix: str
     head: str
+    rules: Rules
 
     @property
     def blocks(self) -> list[nn.Module]:
         """The decoder blocks in order."""
         return list(self.model.get_submodule(self.prefix).children())
+
+    def is_wide(self, name: str, dtype: torch.dtype) -> bool:
+        """Whether transformers keeps tensor `name` in fp32 in a model that is loaded in `dtype`."""
+        kept = self.model._get_dtype_plan(dtype)  # noqa: SLF001 - the flags have no public name
+        return any(re.search(pattern.replace("*", ".*"), name) for pattern in kept)
 
     def block_name(self, index: int) -> str:
         """Module path of block `index`."""
@@ -76,13 +84,17 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
     Raises:
         RefusedError: not a causal language model, or without a list of decoder blocks.
     """
-    from transformers import AutoModelForCausalLM
 
     def build() -> "PreTrainedModel":
         with torch.device("meta"):
-            trust = session.trust_remote_code
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust)
+            return _build(config, session)
 
+    if config.is_encoder_decoder:
+        raise RefusedError(
+            f"`{config.model_type}` is an encoder-decoder model",
+            why="quantkit quantizes the blocks of decoders, which read what came before them",
+            hint="use a decoder-only model",
+        )
     try:
         try:
             model = build()
@@ -93,6 +105,10 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
             model = build()
         model.eval().requires_grad_(requires_grad=False)
         _fill_buffers(model)
+        rules = rules_of(model)
+        rules = replace(rules, fused=split_experts(model))
+    except RefusedError:
+        raise
     except Exception as error:  # modeling code can raise anything when a config is wrong
         raise RefusedError(
             f"`{config.model_type}` cannot be built as a causal language model",
@@ -101,7 +117,26 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
         ) from error
     head = model.get_output_embeddings()
     name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
-    return Skeleton(model, _block_list(model), name)
+    return Skeleton(model, _block_list(model), name, rules)
+
+
+def _build(config: Any, session: Session) -> "PreTrainedModel":
+    """The model of the class that config.json names, or else the one that generates text.
+
+    A multimodal model is built whole.
+    """
+    import transformers
+
+    trust, stated = session.trust_remote_code, config.architectures or ()
+    autos = (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText)
+    known = [auto for auto in autos if type(config) in auto._model_mapping]  # noqa: SLF001 - no public name
+    named = [a for a in known if a._model_mapping[type(config)].__name__ in stated]  # noqa: SLF001
+    if not known:
+        for kind in (getattr(transformers, name, None) for name in stated):
+            if kind is not None and kind.can_generate():
+                return kind._from_config(config)  # noqa: SLF001
+    auto = (*named, *known, autos[0])[0]
+    return auto.from_config(config, trust_remote_code=trust)
 
 
 def said(error: Exception) -> str:
@@ -110,35 +145,68 @@ def said(error: Exception) -> str:
 
 
 def _fill_buffers(model: "PreTrainedModel") -> None:
-    """Compute the buffers that no checkpoint contains, on the CPU."""
+    """Compute the buffers that no checkpoint contains, on the CPU.
+
+    A buffer may be filled by a module around its owner, so every module is initialized, by the
+    model that it belongs to; parameters are on the meta device, where that takes no time.
+    """
+    from transformers import PreTrainedModel
+
+    filled: list[tuple[nn.Module, str]] = []
     for module in model.modules():
-        names = [
-            name
-            for name, buffer in module.named_buffers(recurse=False)
-            if name in module._non_persistent_buffers_set and buffer.is_meta  # noqa: SLF001
-        ]
-        for name in names:
-            setattr(module, name, torch.empty_like(getattr(module, name), device="cpu"))
-        if names:
-            with torch.no_grad():
-                model._init_weights(module)  # noqa: SLF001 - the model's own recipe for them
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if name in module._non_persistent_buffers_set and buffer.is_meta:  # noqa: SLF001
+                value = float("nan") if buffer.is_floating_point() else 0
+                setattr(module, name, torch.full_like(buffer, value, device="cpu"))
+                filled.append((module, name))
+    if not filled:
+        return
+    owners: dict[str, PreTrainedModel] = {}
+    with torch.no_grad():
+        for path, module in model.named_modules():
+            parent = owners.get(path.rpartition(".")[0], model)
+            owners[path] = module if isinstance(module, PreTrainedModel) else parent
+            owners[path]._init_weights(module)  # noqa: SLF001 - the model's own recipe for them
+    for module, name in filled:
+        if torch.isnan(getattr(module, name)).any():
+            raise RefusedError(f"buffer `{name}` of `{type(module).__name__}` has no value")
 
 
-def _block_list(model: nn.Module) -> str:
-    """The path of the longest ModuleList whose modules have one type and contain linears."""
-    lists: dict[str, nn.ModuleList] = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList)
-        and len({type(child) for child in module}) == 1
-        and any(is_linear(m) for m in module.modules())
-    }
+def _decoder(model: "PreTrainedModel") -> str:
+    """The module path of the text model with its blocks; empty where that is the whole model."""
+    from transformers import PreTrainedModel
+
+    text = model.config.get_text_config(decoder=True)
+    for name, module in model.named_modules():
+        if name and isinstance(module, PreTrainedModel) and module.config is text:
+            return f"{name}."
+    return ""
+
+
+ENCODER = re.compile(r"vision|visual|image|audio|speech|encoder")
+"""In the paths of the parts of a multimodal model that are no text decoder."""
+
+
+def _block_list(model: "PreTrainedModel") -> str:
+    """The path of the longest outermost ModuleList of the text model that contains linears."""
+    tower = _decoder(model)
+    lists: dict[str, nn.ModuleList] = {}
+    for name, module in model.named_modules():
+        inside = any(name.startswith(outer + ".") for outer in lists)
+        if (
+            name.startswith(tower)
+            and isinstance(module, nn.ModuleList)
+            and not inside
+            and any(is_linear(m) for m in module.modules())
+        ):
+            lists[name] = module
     if not lists:
         raise RefusedError(
             f"`{type(model).__name__}` contains no list of decoder blocks",
             hint="use a model whose blocks are a torch ModuleList",
         )
-    return max(lists, key=lambda name: (len(lists[name]), -name.count(".")))
+    decoders = [name for name in lists if not ENCODER.search(name.removeprefix(tower))]
+    return max(decoders or lists, key=lambda name: (len(lists[name]), -name.count(".")))
 
 
 def persistent_buffers(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -166,23 +234,10 @@ def linear_facts(name: str, module: nn.Module, fused: tuple[str, ...] = ()) -> L
     return LinearFacts(name, out_features, in_features, transposed, fused)
 
 
-def source_name(model: "PreTrainedModel", name: str, present: Collection[str]) -> str | None:
-    """The checkpoint's name of parameter `name`, or None where it contains no such tensor.
-
-    Old checkpoints leave out the base model's prefix (GPT-2's `transformer.`), or carry one that
-    the module tree does not have.
-    """
-    base = model.base_model_prefix + "."
-    for candidate in (name, name.removeprefix(base), base + name):
-        if candidate in present:
-            return candidate
-    return _tied(model, name, present)
-
-
-def _tied(model: "PreTrainedModel", name: str, present: Collection[str]) -> str | None:
-    """The name under which a tied parameter is stored, if `name` is one."""
+def tied_to(model: "PreTrainedModel", name: str) -> str | None:
+    """The parameter that holds the values of `name`, if `name` is tied to another."""
     tied: Any = getattr(model, "all_tied_weights_keys", None) or {}
     for target, source in tied.items():
         if re.fullmatch(target, name) or target == name:
-            return source_name(model, source, present) if source != name else None
+            return source if source != name else None
     return None

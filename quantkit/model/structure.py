@@ -8,13 +8,14 @@ the block's full-precision output unchanged.
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from quantkit.core.errors import QuantkitError, RefusedError
+from quantkit.model.experts import experts_in, keep_one, routers_of, stage_of, to_each_expert
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts, persistent_buffers, said
 from quantkit.model.walk import BlockInputs, embed
 
@@ -30,11 +31,13 @@ _TOKENS = 12
 class LinearGroup:
     """Linears of a block that read the same input tensor, in call order.
 
-    `mixes_tokens`: one of them affects later positions, as keys and values do.
+    `mixes_tokens`: one of them affects later positions, as keys and values do. `stage`: the module
+    that the inputs of this and of the same groups of all other experts pass through.
     """
 
     names: tuple[str, ...]
     mixes_tokens: bool
+    stage: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,15 @@ class ScalePair:
 
 @dataclass(frozen=True)
 class BlockStructure:
-    """One kind of block: groups in call order, scale pairs, and the linears never called."""
+    """One kind of block: groups in call order, scale pairs, and the linears outside of groups.
+
+    `idle` linears are never called; `routers` weigh experts, or a shared expert, for each token.
+    """
 
     groups: tuple[LinearGroup, ...]
     pairs: tuple[ScalePair, ...]
     idle: tuple[str, ...]
+    routers: tuple[str, ...] = ()
 
     def pair_of(self, group: LinearGroup) -> ScalePair | None:
         """The pair that feeds `group`, if its producer can be rescaled."""
@@ -105,9 +112,8 @@ def trace_structure(skeleton: Skeleton) -> Structure:
 
 
 def _traced(skeleton: Skeleton) -> Structure:
-    width = int(skeleton.model.config.get_text_config().hidden_size)
-    hidden = torch.randn((1, _TOKENS, width), generator=torch.Generator().manual_seed(0))
-    _, (inputs,) = embed(skeleton, _load_zeros, [{"inputs_embeds": hidden}])
+    (entered,), (inputs,) = embed(skeleton, _load_zeros, [torch.arange(_TOKENS)[None]])
+    hidden = torch.randn(entered.shape, generator=torch.Generator().manual_seed(0))
     seen: dict[Any, int] = {}
     kinds: list[BlockStructure] = []
     blocks: list[int] = []
@@ -115,15 +121,24 @@ def _traced(skeleton: Skeleton) -> Structure:
         key = (type(block).__name__, tuple((n, p.shape) for n, p in block.named_parameters()))
         if key not in seen:
             seen[key] = len(kinds)
-            kinds.append(_trace_block(block, given, hidden, _head_dim(skeleton.model.config)))
+            kinds.append(
+                _trace_block(block, given, hidden, _head_dim(skeleton.model.config, block))
+            )
         blocks.append(seen[key])
     return Structure(tuple(kinds), tuple(blocks))
 
 
-def _head_dim(config: Any) -> int:
-    text = config.get_text_config()
-    stated = getattr(text, "head_dim", None)
-    return int(stated or text.hidden_size // text.num_attention_heads)
+def _head_dim(config: Any, block: nn.Module) -> int:
+    """The width of a block's attention heads; one that no linear has where nothing states it."""
+    text = config.get_text_config(decoder=True)
+    try:
+        stated, heads = getattr(text, "head_dim", None), getattr(text, "num_attention_heads", None)
+    except Exception:  # noqa: BLE001 - configs with a value for each layer raise errors of their own
+        found = (getattr(module, "head_dim", None) for module in block.modules())
+        stated, heads = next((size for size in found if isinstance(size, int)), None), None
+    if isinstance(stated, int) and stated > 0:
+        return stated
+    return text.hidden_size // heads if isinstance(heads, int) else 1 << 30
 
 
 def _load_zeros(_: str, module: nn.Module) -> None:
@@ -137,36 +152,56 @@ def _load_zeros(_: str, module: nn.Module) -> None:
 def _trace_block(
     meta_block: nn.Module, given: BlockInputs, hidden: torch.Tensor, head_dim: int
 ) -> BlockStructure:
-    """Trace one kind of block on `hidden`, fp32 (1, length, width); the block is copied."""
+    """Trace one kind of block on `hidden`, fp32 (1, length, width); the block is copied.
+
+    All experts are alike: one of them is traced, on all tokens, and stands for the others.
+    """
     block = _random_copy(meta_block)
+    stacks = dict(experts_in(block))
+    every = dict(experts_in(meta_block))
+    routers = routers_of(meta_block, every)
 
     def run() -> torch.Tensor:
         return given.run(block, hidden)
 
     with torch.no_grad():
-        calls, outputs = _record(block, run)
-        groups = _groups(calls)
+        calls, outputs, odd = _record(block, run)
+        routers = (*routers, *(name for name in odd if name not in routers))
+        groups = _groups([call for call in calls if call[0] not in routers])
         reference = run()
-        traced = tuple(
-            LinearGroup(names, _mixes(block, names, run, reference)) for names, _ in groups
-        )
+        traced = [
+            LinearGroup(names, _mixes(block, names, run, reference), stage_of(names[0], stacks))
+            for names, _ in groups
+        ]
         kept = [
             pair
             for names, tensor in groups
             for pair in _candidates(block, names, tensor, outputs, head_dim)
             if _exact(block, pair, run, reference)
         ]
-    called = {name for names, _ in groups for name in names}
-    linears = [name for name, module in block.named_modules() if is_linear(module)]
     first = {pair.consumers: pair for pair in reversed(kept)}
-    return BlockStructure(
-        traced, tuple(first.values())[::-1], tuple(n for n in linears if n not in called)
+    whole = tuple(
+        replace(group, names=tuple(map(change, group.names)))
+        for group in traced
+        for change in to_each_expert(group.names[0], every)
     )
+    pairs = tuple(
+        replace(pair, producer=change(pair.producer), consumers=tuple(map(change, pair.consumers)))
+        for pair in tuple(first.values())[::-1]
+        for change in to_each_expert(pair.consumers[0], every)
+    )
+    called = {name for group in whole for name in group.names}
+    linears = [name for name, module in meta_block.named_modules() if is_linear(module)]
+    idle = tuple(name for name in linears if name not in called and name not in routers)
+    return BlockStructure(whole, pairs, idle, routers)
 
 
 def _random_copy(meta_block: nn.Module) -> nn.Module:
     """The block in fp32 with random weights of a size that keeps activations near one."""
-    block = copy.deepcopy(meta_block).to_empty(device="cpu").float()
+    block = copy.deepcopy(meta_block)
+    for _, stack in experts_in(block):
+        keep_one(stack)
+    block = block.to_empty(device="cpu").float()
     original = dict(meta_block.named_buffers())
     for name, buffer in block.named_buffers():
         buffer.copy_(torch.ones(()) if original[name].is_meta else original[name])
@@ -183,20 +218,27 @@ def _random_copy(meta_block: nn.Module) -> nn.Module:
 Calls = list[tuple[str, torch.Tensor]]
 
 
-def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, Calls]:
+def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, Calls, list[str]]:
     """Inputs of the linears and outputs of all modules, in call order, as fp32 (.., features).
 
+    Linears that return more than a tensor, as some routers do, are named apart.
     The tensors are kept alive: `_groups` compares them by `id`, which Python reuses.
     """
     inputs: Calls = []
     outputs: Calls = []
+    odd: list[str] = []
     handles = []
+
+    def call(name: str, given: tuple[Any, ...], out: Any) -> None:
+        if isinstance(out, torch.Tensor):
+            inputs.append((name, given[0]))
+        else:
+            odd.append(name)
+
     for name, module in block.named_modules():
         if is_linear(module):
             handles.append(
-                module.register_forward_pre_hook(
-                    lambda _, args, name=name: inputs.append((name, args[0]))
-                )
+                module.register_forward_hook(lambda _, args, out, name=name: call(name, args, out))
             )
         if name:
             handles.append(
@@ -211,7 +253,7 @@ def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, C
     finally:
         for handle in handles:
             handle.remove()
-    return inputs, outputs
+    return inputs, outputs, odd
 
 
 def _groups(calls: Calls) -> list[tuple[tuple[str, ...], torch.Tensor]]:
@@ -236,7 +278,7 @@ def _mixes(
     """
 
     def nudge(_: nn.Module, __: Any, out: torch.Tensor) -> torch.Tensor:
-        changed = out.clone()
+        changed = out.clone(memory_format=torch.contiguous_format)
         changed.view(-1, changed.shape[-1])[0] += 1.0
         return changed
 

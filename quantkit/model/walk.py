@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -44,27 +44,25 @@ class _Lost(Exception):  # noqa: N818 - control flow, not an error
 StandIn = Callable[[int, torch.Tensor, BlockInputs], torch.Tensor]
 """Replaces the forward of block `index`: hidden states and other inputs -> hidden states."""
 
-_TUPLES: WeakSet[nn.Module] = WeakSet()
-"""Models whose code takes the first item of a block's return value."""
+_ITEMS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+"""How many items a model's code takes from a block's return value; 0 for a bare tensor."""
+MOST_ITEMS = 3
 
 
 def embed(
-    skeleton: Skeleton, load: LoadModule, batches: Iterable[dict[str, torch.Tensor]]
+    skeleton: Skeleton, load: LoadModule, batches: Iterable[torch.Tensor]
 ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
-    """Per batch of model inputs: the first block's hidden states, and the calls of all blocks.
+    """Per batch of token ids: the first block's hidden states, and the calls of all blocks.
 
-    A batch is `input_ids`, int64 (sequences, length), or `inputs_embeds`, (sequences, length,
-    width); hidden states are (sequences, length, width) in the dtype that `load` gives.
-
-    The calls depend on the shape of a batch alone (rotary tables, masks, positions), so batches of
-    one shape share them.
+    A batch is int64 (sequences, length); hidden states are (sequences, length, width) in the dtype
+    that `load` gives. What is equal in two calls (rotary tables, masks, positions) is kept once.
 
     Raises:
         RefusedError: the model changes hidden states between two blocks.
     """
     calls: dict[int, BlockInputs] = {}
     entered: list[torch.Tensor] = []
-    by_shape: dict[torch.Size, list[BlockInputs]] = {}
+    by_batch: list[list[BlockInputs]] = []
     count = len(skeleton.blocks)
 
     def stand_in(index: int, hidden: torch.Tensor, given: BlockInputs) -> torch.Tensor:
@@ -75,10 +73,39 @@ def embed(
         return hidden
 
     with _loaded_on_call(skeleton, load):
-        for inputs in batches:
-            _forward(skeleton, inputs, stand_in)
-            by_shape.setdefault(entered[-1].shape, list(calls.values()))
-    return entered, [by_shape[hidden.shape] for hidden in entered]
+        for ids in batches:
+            _forward(skeleton, ids, stand_in)
+            found = list(calls.values())
+            by_batch.append(_sharing(found, by_batch[0]) if by_batch else found)
+    return entered, by_batch
+
+
+def _sharing(calls: list[BlockInputs], known: list[BlockInputs]) -> list[BlockInputs]:
+    """Calls in which every argument that equals that of a known call is the same object."""
+    seen: dict[tuple[int, int], bool] = {}
+
+    def shared(new: Any, old: Any) -> Any:
+        key = (id(new), id(old))
+        if key not in seen:
+            seen[key] = _equal(new, old)
+        return old if seen[key] else new
+
+    return [
+        BlockInputs(
+            tuple(map(shared, call.arguments, other.arguments)),
+            {key: shared(value, other.keywords.get(key)) for key, value in call.keywords.items()},
+        )
+        for call, other in zip(calls, known, strict=True)
+    ]
+
+
+def _equal(new: Any, old: Any) -> bool:
+    """Whether two arguments of a block are equal, as far as tensors in tuples go."""
+    if isinstance(new, torch.Tensor) and isinstance(old, torch.Tensor):
+        return new.shape == old.shape and new.dtype == old.dtype and torch.equal(new, old)
+    if isinstance(new, tuple | list) and isinstance(old, tuple | list):
+        return len(new) == len(old) and all(map(_equal, new, old))
+    return new is old
 
 
 def leave(skeleton: Skeleton, load: LoadModule, hidden: torch.Tensor) -> torch.Tensor:
@@ -87,15 +114,17 @@ def leave(skeleton: Skeleton, load: LoadModule, hidden: torch.Tensor) -> torch.T
     `hidden` is (sequences, length, width); logits have the dtype of the head's product.
     """
 
-    def check(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
-        if arguments[0].shape[:-1] != hidden.shape[:-1]:
+    def check(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        given = next(iter((*arguments, *keywords.values())))
+        if given.shape[:2] != hidden.shape[:2]:
             raise _Lost
 
-    handle = skeleton.model.get_submodule(skeleton.head).register_forward_pre_hook(check)
+    head = skeleton.model.get_submodule(skeleton.head)
+    handle = head.register_forward_pre_hook(check, with_kwargs=True)
     try:
-        with _loaded_on_call(skeleton, load):
-            inputs = {"inputs_embeds": torch.zeros_like(hidden)}
-            logits: torch.Tensor = _forward(skeleton, inputs, lambda *_: hidden).logits
+        with _no_embedding(skeleton, hidden), _loaded_on_call(skeleton, load):
+            ids = torch.zeros(hidden.shape[:2], dtype=torch.int64, device=hidden.device)
+            logits: torch.Tensor = _forward(skeleton, ids, lambda *_: hidden).logits
     finally:
         handle.remove()
     return logits
@@ -159,25 +188,44 @@ def _wide_product(head: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
     return logits if bias is None else logits + bias.float()
 
 
-def _forward(skeleton: Skeleton, inputs: dict[str, torch.Tensor], stand_in: StandIn) -> Any:
+@contextmanager
+def _no_embedding(skeleton: Skeleton, hidden: torch.Tensor) -> Iterator[None]:
+    """Embed every token as zeros, which take no memory, for what follows the blocks."""
+    embedding = skeleton.model.get_input_embeddings()
+    own = embedding.weight
+    zeros = hidden.new_zeros(()).expand(own.shape)
+    embedding.weight = nn.Parameter(zeros, requires_grad=False)
+    try:
+        yield
+    finally:
+        embedding.weight = own
+
+
+def _forward(skeleton: Skeleton, ids: torch.Tensor, stand_in: StandIn) -> Any:
     """The model's output with `stand_in` for its blocks; None where that stopped it.
 
-    `inputs` are those of `embed`. Older families take item 0 of a block's return value, which of a
-    bare tensor is its first sequence: where that is noticed, the forward is repeated with tuples.
+    `ids` is int64 (sequences, length). Families differ in what they take from a block's return
+    value: a tensor, or the items of a tuple. The forward is repeated until it works; a bare tensor
+    of which item 0 is taken, its first sequence, is noticed by its shape or identity.
     """
-    for _ in range(2):
+    known = _ITEMS.get(skeleton.model)
+    fault: Exception = _Lost()
+    for items in range(MOST_ITEMS + 1) if known is None else (known,):
         try:
-            with torch.no_grad(), _blocks_replaced(skeleton, stand_in):
-                return skeleton.model(**inputs, use_cache=False)
+            with torch.no_grad(), _placed(ids.device), _blocks_replaced(skeleton, stand_in, items):
+                found = skeleton.model(input_ids=ids, use_cache=False)
         except _Stop:
-            return None
-        except _Lost:
-            if skeleton.model in _TUPLES:
-                break
-        except Exception:  # with a single block, only code after it can fail
-            if len(skeleton.blocks) > 1 or skeleton.model in _TUPLES:
-                raise
-        _TUPLES.add(skeleton.model)
+            found = None
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - modeling code can raise anything
+            fault = fault if items else error
+            continue
+        if len(skeleton.blocks) > 1 or found is not None:  # one block returns nothing when entered
+            _ITEMS[skeleton.model] = items
+        return found
+    if not isinstance(fault, _Lost):
+        raise fault
     raise RefusedError(
         f"`{type(skeleton.model).__name__}` does more than pass hidden states from block to block",
         why="quantkit runs the blocks one by one, each on the output of the one before it",
@@ -186,16 +234,32 @@ def _forward(skeleton: Skeleton, inputs: dict[str, torch.Tensor], stand_in: Stan
 
 
 @contextmanager
-def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn) -> Iterator[None]:
-    """Replace the forward of every block; each must receive the output of the one before it."""
+def _placed(device: torch.device) -> Iterator[None]:
+    """Let models say that they are on `device`: they go by parameters, which have no memory."""
+    from transformers import PreTrainedModel
+
+    own = PreTrainedModel.device
+    PreTrainedModel.device = property(lambda _: device)
+    try:
+        yield
+    finally:
+        PreTrainedModel.device = own
+
+
+@contextmanager
+def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn, items: int) -> Iterator[None]:
+    """Replace the forward of every block; each must receive the output of the one before it.
+
+    Blocks return as many `items` as the model's code takes, 0 for the bare tensor.
+    """
     last: list[torch.Tensor] = []
 
     def answer(index: int, *arguments: Any, **keywords: Any) -> Any:
-        hidden = arguments[0] if arguments else keywords.pop("hidden_states")
+        hidden = arguments[0] if arguments else keywords.pop(_hidden_keyword(keywords))
         if index != len(last) or (last and hidden is not last[-1]):
             raise _Lost
         last.append(stand_in(index, hidden, BlockInputs(arguments[1:], keywords)))
-        return (last[-1],) if skeleton.model in _TUPLES else last[-1]
+        return (last[-1], *[None] * (items - 1)) if items else last[-1]
 
     blocks = skeleton.blocks
     for index, block in enumerate(blocks):
@@ -207,11 +271,19 @@ def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn) -> Iterator[None]:
             del block.forward
 
 
+def _hidden_keyword(keywords: dict[str, Any]) -> str:
+    """The keyword that hidden states are given by: its usual name, or that of the first tensor."""
+    if "hidden_states" in keywords:
+        return "hidden_states"
+    return next(key for key, value in keywords.items() if isinstance(value, torch.Tensor))
+
+
 @contextmanager
 def _loaded_on_call(skeleton: Skeleton, load: LoadModule) -> Iterator[None]:
     """Load each module outside the blocks when it is first called; release all at the end."""
     handles = []
     loaded: list[nn.Module] = []
+    embedding = skeleton.model.get_input_embeddings()
 
     def on_call(name: str, module: nn.Module) -> None:
         if module not in loaded:
@@ -224,6 +296,8 @@ def _loaded_on_call(skeleton: Skeleton, load: LoadModule) -> Iterator[None]:
             continue
         hook = functools.partial(lambda name, module, _: on_call(name, module), name)
         handles.append(module.register_forward_pre_hook(hook))
+        if module is embedding:  # some models ask where its weight is before they call it
+            on_call(name, module)
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.built import Built, ModuleRecord
 from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared, model_facts
-from quantkit.pipeline.write import encoded, sources, weight_hash
+from quantkit.pipeline.write import dense_parts, encoded, sources, weight_hash
 
 
 def build(
@@ -51,6 +51,9 @@ def build(
     for name, disposition in ledger.items():
         if disposition == "copied":
             writer.add(name, model.checkpoint.tensor(name))
+    for part in dense_parts(model, schemes):
+        if model.stored_name(part) not in written:
+            writer.add(model.stored_name(part), model.stored(part))
     writer.finish_weights()
     model.checkpoint.check_unchanged()
     artifact = open_model(writer.folder, session.on("cpu"), skeleton=model.skeleton)
@@ -61,9 +64,16 @@ def build(
 
 def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:
     quantized = sources(model, prepared.plan.schemes)
+    apart = {
+        name
+        for part in dense_parts(model, prepared.plan.schemes)
+        for name in model.weights.places[part].names
+    }
     for name in sorted(model.checkpoint.names):
         if name in quantized:
             yield name, "quantized"
+        elif name in apart:
+            yield name, "split"
         else:
             yield name, "rescaled" if name in changed else "copied"
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from quantkit.core import registry
 from quantkit.core.method import Method, Solved
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
@@ -63,10 +64,9 @@ class BlockState:
 
     def source(self, parameter: str) -> tuple[str, torch.Tensor]:
         """Checkpoint name and present value, of its stored shape and dtype, of a parameter."""
-        name = self.model.source_name(self.full(parameter))
-        assert name is not None, parameter
+        name = self.model.stored_name(self.full(parameter))
         known = self.changed.get(name)
-        return name, self.model.checkpoint.tensor(name) if known is None else known
+        return name, self.model.stored(self.full(parameter)) if known is None else known
 
 
 def solve_group(
@@ -86,11 +86,24 @@ def solve_group(
             divided = fold(state, pair, wanted)
             weights = [weight * divided for weight in weights]
             stats = rescaled(stats, divided)
-    solved = solver.method.quantize(weights, stats, scheme, dtype, solver.options)
+    if stats is None and solver.method.needs_inputs:
+        solved = _without_inputs(weights, scheme, dtype)
+    else:
+        solved = solver.method.quantize(weights, stats, scheme, dtype, solver.options)
     for name, module, result in zip(group.names, modules, solved, strict=True):
         state.solved[state.full(name)] = result
         place(module, result.qtensor.dequantize())
     return _input_change(divided, scheme)
+
+
+def _without_inputs(
+    weights: list[torch.Tensor], scheme: Scheme, dtype: torch.dtype
+) -> list[Solved]:
+    """Weights fp32 (out_features, in_features) of an expert that no token reached."""
+    rtn: Method = registry.load("methods", "rtn", "METHOD")
+    solved = rtn.quantize(weights, None, scheme, dtype, rtn.options())
+    note = "no calibration token reached this expert: rounded to nearest"
+    return [replace(each, notes=(*each.notes, note)) for each in solved]
 
 
 def _foldable(state: BlockState, solver: SolverConfig, group: LinearGroup) -> ScalePair | None:

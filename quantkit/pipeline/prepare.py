@@ -9,13 +9,20 @@ from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.format import Format
 from quantkit.core.method import Method
-from quantkit.core.plan import Disposition, Plan, make_plan
+from quantkit.core.plan import LEFT_OUT, Disposition, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of, unloaded
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
 from quantkit.recipes.options import checked_options
+
+MOST = 0.9
+"""Of the linear weights in the blocks, for a model to count as quantized."""
+FUSED = "its experts are fused in a form that is not known"
+ROUTER = "it weighs experts for each token"
+MATRIX = 16
+"""Least side of a matrix among many in one parameter."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
     structure = trace_structure(model.skeleton)
-    facts, idle = linears_of(model, structure)
+    facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if warning := unloaded(output):
         plan = replace(plan, remarks=(*plan.remarks, warning))
@@ -56,13 +63,56 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
         remark = f"{len(idle)} linears that the forward never calls are copied"
         remarks = (*plan.remarks, remark)
         plan = replace(plan, dispositions=plan.dispositions + left, remarks=remarks)
+    if fused := _fused(model):
+        left = tuple(
+            Disposition(f, None, "fused experts of a form that is not known") for f in fused
+        )
+        plan = replace(plan, dispositions=plan.dispositions + left)
+    if routers:
+        left = tuple(Disposition(f, None, "it weighs experts for each token") for f in routers)
+        plan = replace(plan, dispositions=plan.dispositions + left)
     if not plan.schemes:
         raise RefusedError(
             "no linear is left to quantize", why="all are left out", hint="use fewer overrides"
         )
+    _require_most(plan)
     prepared = Prepared(model, structure, plan, method, output, options)
     output.config(model_facts(prepared))  # raises where the format cannot describe the model
     return prepared
+
+
+def _fused(model: OpenModel) -> list[LinearFacts]:
+    """The matrices of experts that hold them in one parameter each, in a form of their own."""
+    found = []
+    for index, block in enumerate(model.skeleton.blocks):
+        for path, module in block.named_modules():
+            for key, parameter in module.named_parameters(recurse=False):
+                convolves = "conv" in f"{path}{type(module).__name__}".lower()
+                if parameter.ndim == 3 and not convolves and min(parameter.shape[1:]) >= MATRIX:
+                    name = f"{model.skeleton.block_name(index)}.{path}.{key}"
+                    count, outputs, inputs = parameter.shape
+                    found.append(LinearFacts(name, count * outputs, inputs))
+    return found
+
+
+def _require_most(plan: Plan) -> None:
+    """Check that a plan quantizes most of a model, or that its recipe accepts less.
+
+    Raises:
+        RefusedError: less than MOST of the linear weights would be quantized.
+    """
+    if plan.share >= MOST or plan.recipe.allow_partial:
+        return
+    left: dict[str, list[LinearFacts]] = {}
+    for each in plan.dispositions:
+        if each.scheme is None and each.reason != LEFT_OUT:
+            left.setdefault(each.reason, []).append(each.linear)
+    named = (f"{len(f)} like `{f[0].name}`: {reason}" for reason, f in left.items())
+    raise RefusedError(
+        f"only {plan.share:.0%} of the linear weights in the blocks would be quantized",
+        why="\n".join(named),
+        hint="--set allow_partial=true",
+    )
 
 
 def parts_of(recipe: Recipe) -> tuple[Method, Format, list[Engine], Any]:
@@ -79,27 +129,33 @@ def parts_of(recipe: Recipe) -> tuple[Method, Format, list[Engine], Any]:
 
 def model_facts(prepared: Prepared) -> ModelFacts:
     """The facts of the model that the format's config block states."""
-    skeleton = prepared.model.skeleton
+    skeleton, stored = prepared.model.skeleton, prepared.model.weights.modules
     outside = (
         name
         for name, module in skeleton.model.named_modules()
         if is_linear(module) and not name.startswith(skeleton.prefix + ".")
     )
+    left = (*prepared.plan.skipped, *outside)  # engines go by the stored or by the model's names
+    head = skeleton.head or None
+    first = skeleton.block_name(0)
+    inside = next(name for name in stored if name.startswith(first + "."))
+    prefix = stored[inside].removesuffix(inside.removeprefix(first)).rpartition(".")[0]
     return ModelFacts(
-        schemes=prepared.plan.schemes,
-        skipped=(*prepared.plan.skipped, *outside),
-        head=skeleton.head or None,
+        schemes={stored[name]: scheme for name, scheme in prepared.plan.schemes.items()},
+        skipped=tuple(dict.fromkeys(name for n in left for name in (stored.get(n, n), n))),
+        head=stored.get(head, head) if head else None,
         dtype=prepared.model.dtype_name,
-        block_prefix=skeleton.prefix,
+        block_prefix=prefix,
     )
 
 
 def linears_of(
     model: OpenModel, structure: Structure
-) -> tuple[list[LinearFacts], list[LinearFacts]]:
-    """Facts of the linears that the blocks call, and of those that they never call."""
+) -> tuple[list[LinearFacts], list[LinearFacts], list[LinearFacts]]:
+    """Facts of the linears that the blocks call, of those that they never call, and of routers."""
     called: list[LinearFacts] = []
     idle: list[LinearFacts] = []
+    routers: list[LinearFacts] = []
     for index, block in enumerate(model.skeleton.blocks):
         name = model.skeleton.block_name(index)
         kind = structure.of(index)
@@ -109,5 +165,7 @@ def linears_of(
                 continue
             together = tuple(f"{name}.{n}" for n in fused.get(path, ()))
             facts = linear_facts(f"{name}.{path}", module, together)
-            (called if path in fused else idle).append(facts)
-    return called, idle
+            place = model.place(f"{name}.{path}.weight")
+            facts = replace(facts, merged=place is not None and not place.is_plain)
+            (called if path in fused else routers if path in kind.routers else idle).append(facts)
+    return called, idle, routers

@@ -9,15 +9,16 @@ from quantkit.bench.memory import resident_bytes
 from quantkit.bench.throughput import run_kernels, time_machine
 from quantkit.checkpoint.dtypes import DTYPE_NAMES
 from quantkit.checkpoint.files import found_in
+from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import ResourceError
 from quantkit.core.plan import Plan
 from quantkit.core.progress import Report, silent
 from quantkit.core.resources import Work
 from quantkit.core.units import size
+from quantkit.model.opened import OpenModel
 from quantkit.pipeline.measure import peak_rss
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import Prepared
-from quantkit.pipeline.write import sources
 from quantkit.planning.model.architecture import Architecture, Layer
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.run.estimate import on_machine
@@ -75,8 +76,8 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
     )
     facts = {each.linear.name: each.linear for each in prepared.plan.dispositions}
     quantized = {
-        tensor: (facts[linear], schemes[linear])
-        for tensor, linear in sources(model, schemes).items()
+        model.stored_name(f"{linear}.weight"): (facts[linear], scheme)
+        for linear, scheme in schemes.items()
     }
     run = Run(
         method=prepared.method,
@@ -88,9 +89,20 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
         max_shard_size=max_shard_size,
         device=model.device.type,
     )
-    inventory = inventory_from_headers(model.checkpoint.names, shape)
+    inventory = inventory_from_headers(_cut(model), shape)
     files, memory, time = plan_run(inventory, quantized, run)
     return replace(prepared.plan, files=files, memory=memory, time=time)
+
+
+def _cut(model: OpenModel) -> dict[str, TensorInfo]:
+    """The headers, with what holds the tensors of many experts cut into these."""
+    names = dict(model.checkpoint.names)
+    for stored, parts in model.weights.cut.items():
+        info = names.pop(stored)
+        for part in parts:
+            name, (_, shape) = model.stored_spec(part)
+            names[name] = info._replace(shape=shape)
+    return names
 
 
 def require_memory(plan: Plan) -> None:

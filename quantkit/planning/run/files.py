@@ -7,10 +7,11 @@ above what Python with torch holds by itself, which is measured on the machine.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from quantkit.checkpoint.shards import Shard, artifact_specs, plan_shards
+from quantkit.checkpoint.shards import Shard, artifact_specs, beside, plan_shards
 from quantkit.core.facts import STORED, LinearFacts
 from quantkit.core.figure import Figure
 from quantkit.core.format import Format
@@ -21,6 +22,8 @@ from quantkit.core.scheme import Scheme
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
 from quantkit.stats.sizes import SAMPLE, statistics_bytes
 
+EXPERTS = ".experts."
+"""In the names of tensors of experts, before the expert's number."""
 Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
 """Tensor name of each weight that is replaced -> its linear, and what it becomes."""
 
@@ -95,7 +98,7 @@ def artifact_shards(inventory: Inventory, quantized: Quantized, run: Run) -> tup
     """The weight files that `pipeline.write` and the writer would make, headers included."""
     dtype = next(name for name, stored in STORED.items() if stored == run.dtype)
     new = {
-        name: run.output.layout(scheme, linear, dtype)
+        name: beside(name, run.output.layout(scheme, linear, dtype))
         for name, (linear, scheme) in quantized.items()
     }
     source = {tensor.name: (tensor.dtype, tensor.shape) for tensor in inventory.tensors}
@@ -162,14 +165,19 @@ def _block(
         if t.part == "attention" and t.linear and t.split != "columns"
     )
     done = 0
-    for group in _groups(tensors, quantized):
+    groups = _groups(tensors, quantized)
+    waiting = Counter(_stage(group) for group in groups)
+    for group in groups:
         task = _task(group, quantized, run)
+        waiting[_stage(group)] -= 1
         first = quantized[group[0].name][0]
         elements = _alive(group[0], task.inputs, queries, run.hidden)
         paused = run.tokens * elements * run.itemsize
         gathering, gathered = (
             (0, 0) if not run.tokens else statistics_bytes(task.inputs, run.itemsize)
         )
+        others = waiting[_stage(group)] * gathering  # of the experts that are solved after this
+        gathering, gathered = gathering + others, gathered + others
         if run.tokens:
             passing = 3 * TOKENS_PER_BATCH * max(task.inputs, run.hidden) * run.itemsize
             size = weights + done + paused + gathering + passing
@@ -187,6 +195,12 @@ def _block(
         )
         yield Figure("solving", weights + done + paused + gathered + solving, rule)
         done += sum(_codes_bytes(*quantized[tensor.name]) for tensor in group)
+
+
+def _stage(group: list[PlannedTensor]) -> tuple[str, str, int]:
+    """What the groups of all experts that pause together share; other groups pause alone."""
+    name, inside, rest = group[0].name.partition(EXPERTS)
+    return name, rest.partition(".")[2] if inside else "", group[0].shape[-1]
 
 
 def _groups(tensors: list[PlannedTensor], quantized: Quantized) -> list[list[PlannedTensor]]:

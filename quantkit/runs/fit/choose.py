@@ -15,9 +15,8 @@ from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core import registry
 from quantkit.core.engine import Engine
-from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Check
-from quantkit.core.method import Method
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
@@ -30,7 +29,6 @@ from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.folder import ModelFolder
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
-from quantkit.pipeline.write import sources
 from quantkit.planning.serve.legal import linear_check
 from quantkit.planning.serve.room import Budget, RankSizes, Room
 from quantkit.results.decision import finite
@@ -50,12 +48,13 @@ from quantkit.runs.fit.problem import (
     state_problem,
     with_costs,
 )
+from quantkit.runs.fit.schemes import METHOD
 from quantkit.runs.forecast import machine_speed, plan_here, require_memory
 from quantkit.runs.produce import Draft, Order, QuantizeResult, drafted, finish
 
 FORMATS = (MIXED, "gptq")
 """In order of preference; only the first supports several schemes."""
-METHOD = "gptq"
+
 WINDOWS, LENGTH = 16, 513
 FRONTIER_POINTS = 33
 
@@ -111,22 +110,6 @@ def want(
     )
 
 
-def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[Scheme, ...]:
-    """Every width with every group size; group size None is a whole channel.
-
-    Raises:
-        InputError: no width or group size, or a width that the method does not support.
-    """
-    method: Method = registry.load("methods", METHOD, "METHOD")
-    legal = sorted(width for _, width in method.grids)
-    if not bits or not group_sizes or set(bits) - set(legal):
-        given = ",".join(map(str, bits)) or "none"
-        raise InputError(
-            f"--bits {given} is not supported", hint=f"--bits {','.join(map(str, legal))}"
-        )
-    return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
-
-
 def pose(wanted: Wanted) -> Problem:
     """The problem: every possible choice with its bytes.
 
@@ -138,8 +121,7 @@ def pose(wanted: Wanted) -> Problem:
     sizes: Sizes = FileSizes(prepared)
     checks: list[Check] = []
     if wanted.room is not None:
-        names = sources(prepared.model, prepared.plan.schemes)
-        known = {linear: name.removesuffix(".weight") for name, linear in names.items()}
+        known = {linear: prepared.model.weights.modules[linear] for linear in prepared.plan.schemes}
         sizes = RankSizes(wanted.room, prepared.format, known)
         checks = [_legal_there(wanted.room, prepared, known)]
     problem = state_problem(prepared, wanted.schemes, sizes, checks)

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, TensorSpec, plan_shards, stem
+from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, TensorSpec, beside, plan_shards
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.progress import Report, silent
@@ -49,14 +49,11 @@ class FileSizes:
     def linear(self, linear: LinearFacts, scheme: Scheme | None) -> int:
         """Bytes of a linear in a scheme, at most."""
         model = self.prepared.model
-        name = model.source_name(f"{linear.name}.weight")
-        assert name is not None, linear.name
-        info = model.checkpoint.names[name]
-        specs = [TensorSpec(name, info.dtype, info.shape)]
+        name, stored = model.stored_spec(f"{linear.name}.weight")
+        layout = {name: stored}
         if scheme is not None:
-            layout = self.prepared.format.layout(scheme, linear, model.dtype_name)
-            specs = [TensorSpec(stem(name) + suffix, *layout[suffix]) for suffix in layout]
-        return sum(spec.stored_bytes for spec in specs)
+            layout = beside(name, self.prepared.format.layout(scheme, linear, model.dtype_name))
+        return sum(TensorSpec(part, *layout[part]).stored_bytes for part in layout)
 
     def whole(self, schemes: Mapping[str, Scheme]) -> int:
         """Bytes of all files, exactly."""

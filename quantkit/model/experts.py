@@ -1,0 +1,226 @@
+"""Experts as linears: one for each expert and matrix, in place of transformers' 3-D parameters.
+
+transformers calls experts through a registry of implementations and holds the weights of all of
+them in one parameter. Here each expert is a module of linears, and ours is the implementation: what
+looks at linears (tracing, calibration, methods, formats) needs to know nothing about experts.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+IMPLEMENTATION = "quantkit"
+STAGES = ("routed_inputs", "routed_inner")
+"""Modules through which the inputs of all first, and of all second matrices pass as a list."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A parameter of all experts: which linears' tensors it holds, and how.
+
+    `experts`: the module path. `key`: the parameter's name. `roles`: the linears of an expert in
+    its rows, concatenated or interleaved. `tensor`: "weight" or "bias". Weights are (experts,
+    out_features, in_features), with in_features before out_features where `transposed`.
+    """
+
+    experts: str
+    key: str
+    roles: tuple[str, ...]
+    tensor: str
+    count: int
+    transposed: bool
+    interleaved: bool
+
+    @property
+    def name(self) -> str:
+        """Full name of the parameter."""
+        return f"{self.experts}.{self.key}"
+
+    def parts(self) -> Iterator[tuple[str, int, int]]:
+        """Full name of each linear's tensor, with its expert and the place among its `roles`."""
+        for expert in range(self.count):
+            for place, role in enumerate(self.roles):
+                yield f"{self.experts}.{expert}.{role}.{self.tensor}", expert, place
+
+    def part(self, item: torch.Tensor, place: int) -> torch.Tensor:
+        """The tensor of one linear, from one expert's item of the parameter; contiguous, its dtype.
+
+        The item is (outputs,) or (outputs, inputs), the latter the other way where `transposed`.
+        """
+        rows = item.T if self.transposed and self.tensor == "weight" else item
+        count = len(self.roles)
+        chosen = rows[place::count] if self.interleaved else rows.chunk(count)[place]
+        return chosen.contiguous().clone()
+
+
+class Exchange(nn.Module):
+    """Passes the inputs of all experts, a list of (tokens, features), so that a hook can see it."""
+
+    def forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The list as it is."""
+        return inputs
+
+
+def split_experts(model: nn.Module) -> tuple[Fused, ...]:
+    """Replace the parameters of all experts by linears on the meta device; what was replaced."""
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+    ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, routed)
+    found: list[Fused] = []
+    for path, module in list(model.named_modules()):
+        if is_fused(module):
+            found += _split(path, module)
+            module.config._experts_implementation = IMPLEMENTATION  # noqa: SLF001 - the switch has no public name
+    return tuple(found)
+
+
+def is_fused(module: nn.Module) -> bool:
+    """Whether a module holds experts that take part in transformers' registry."""
+    return hasattr(module, "is_concatenated") and hasattr(module, "_apply_gate")
+
+
+def experts_in(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Path and module of all experts of a module that were split."""
+    return [(path, m) for path, m in module.named_modules() if hasattr(m, STAGES[0])]
+
+
+def expert_count(stack: nn.Module) -> int:
+    """How many experts a module that was split has."""
+    return sum(name.isdecimal() for name, _ in stack.named_children())
+
+
+def keep_one(stack: nn.Module) -> None:
+    """Leave out all experts but the first, which then computes every token."""
+    for index in range(1, expert_count(stack)):
+        delattr(stack, str(index))
+    for switch in ("every_token", "alone"):
+        setattr(stack, switch, True)
+
+
+def stage_of(linear: str, stacks: Iterable[str]) -> str:
+    """The stage that the inputs of a linear of experts pass; empty for all other linears."""
+    stack = _stack_of(linear, stacks)
+    return f"{stack}.{STAGES[linear.endswith('.down_proj')]}" if stack else ""
+
+
+def to_each_expert(linear: str, stacks: Mapping[str, nn.Module]) -> Iterator[Callable[[str], str]]:
+    """Functions from names in the first expert to those in each; one that changes no other name."""
+    stack = _stack_of(linear, stacks)
+    if stack is None:
+        yield str
+        return
+    for index in range(expert_count(stacks[stack])):
+        yield partial(_renamed, old=f"{stack}.0.", new=f"{stack}.{index}.")
+
+
+def routers_of(block: nn.Module, stacks: Mapping[str, nn.Module]) -> tuple[str, ...]:
+    """Linears beside experts with an output for each expert, or with one for a shared expert."""
+    found = []
+    for path, stack in stacks.items():
+        around = path.rpartition(".")[0] + "."
+        for name, module in block.named_modules():
+            beside = name.startswith(around) and not name.startswith(path + ".")
+            rows = module.out_features if isinstance(module, nn.Linear) else None
+            if beside and rows in (1, expert_count(stack)):
+                found.append(name)
+    return tuple(found)
+
+
+def _stack_of(linear: str, stacks: Iterable[str]) -> str | None:
+    return next((path for path in stacks if linear.startswith(f"{path}.0.")), None)
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    return name.replace(old, new)
+
+
+def _split(path: str, module: Any) -> Iterator[Fused]:
+    first = "gate_up_proj" if module.has_gate else "up_proj"
+    first_roles = ("gate_proj", "up_proj") if module.has_gate else ("up_proj",)
+    matrices = ((first, first_roles), ("down_proj", ("down_proj",)))
+    experts = [nn.Module() for _ in range(getattr(module, first).shape[0])]
+    for key, roles in matrices:
+        weight = getattr(module, key)
+        outputs, inputs = weight.shape[1:]
+        if module.is_transposed:
+            outputs, inputs = inputs, outputs
+        for expert in experts:
+            for role in roles:
+                linear = nn.Linear(
+                    inputs,
+                    outputs // len(roles),
+                    bias=module.has_bias,
+                    device="meta",
+                    dtype=weight.dtype,
+                ).requires_grad_(requires_grad=False)
+                expert.add_module(role, linear)
+        for name, tensor in ((key, "weight"), (f"{key}_bias", "bias")):
+            if tensor == "weight" or module.has_bias:
+                delattr(module, name)
+                interleaved = len(roles) > 1 and not module.is_concatenated
+                yield Fused(
+                    path, name, roles, tensor, len(experts), module.is_transposed, interleaved
+                )
+    for index, expert in enumerate(experts):
+        module.add_module(str(index), expert)
+    module.every_token = module.alone = False
+    for stage in STAGES:
+        module.add_module(stage, Exchange())
+
+
+def routed(
+    self: Any,
+    hidden_states: torch.Tensor,
+    top_k_index: torch.Tensor,
+    top_k_weights: torch.Tensor,
+) -> torch.Tensor:
+    """The experts' output (tokens, width) for `hidden_states` of that shape.
+
+    `top_k_index` and `top_k_weights`, (tokens, k), name the experts of each token. All first
+    matrices come before all second ones, so that the inputs of each are known together. With
+    `every_token` each expert computes all tokens; the output stays the same. One that is `alone`
+    stands for those that a token was sent to.
+    """
+    experts = [module for name, module in self.named_children() if name.isdecimal()]
+    rows = [_rows(self, top_k_index, expert) for expert in range(len(experts))]
+    inputs = self.routed_inputs([hidden_states[tokens] for tokens, _ in rows])
+    inner = [_inner(self, expert, x) for expert, x in zip(experts, inputs, strict=True)]
+    inner = self.routed_inner(inner)
+    out = torch.zeros_like(hidden_states)
+    for index, (expert, x) in enumerate(zip(experts, inner, strict=True)):
+        tokens, places = rows[index]
+        if not len(tokens):
+            continue
+        y = expert.down_proj(x)
+        if self.has_post_expert_norm and hasattr(self, "post_expert_norm"):
+            y = self.post_expert_norm(y)
+        if places is not None:
+            weights = top_k_weights[tokens, places]
+        else:
+            weights = (top_k_weights * (self.alone | (top_k_index == index))).sum(-1)
+        out.index_add_(0, tokens, (y * weights[:, None]).to(out.dtype))
+    return out
+
+
+def _rows(
+    self: Any, top_k_index: torch.Tensor, expert: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The tokens that an expert computes, and where it stands among the k experts of each."""
+    if self.every_token:
+        return torch.arange(len(top_k_index), device=top_k_index.device), None
+    tokens, places = torch.where(top_k_index == expert)
+    return tokens, places
+
+
+def _inner(self: Any, expert: Any, x: torch.Tensor) -> torch.Tensor:
+    """The input of an expert's second matrix, (tokens, inner width), for `x` (tokens, width)."""
+    up: torch.Tensor = expert.up_proj(x)
+    if not self.has_gate:
+        return self.act_fn(up)  # type: ignore[no-any-return]  # an activation
+    pair = (expert.gate_proj(x), up)
+    joined = torch.cat(pair, -1) if self.is_concatenated else torch.stack(pair, -1).flatten(-2)
+    return self._apply_gate(joined)  # type: ignore[no-any-return]
