@@ -105,6 +105,82 @@ LONG_TAIL: dict[str, tuple[str, dict[str, Any]]] = {
         OLD_SHAPE | {"intermediate_size": 256, "num_key_value_heads": 2},
     ),
 }
+EXPERTS = {"num_experts": 8, "moe_intermediate_size": 64, "num_experts_per_tok": 2}
+WIDE: dict[str, tuple[str, dict[str, Any]]] = {
+    "experts_apart": ("Qwen3MoeConfig", SHAPE | EXPERTS | {"norm_topk_prob": True}),
+    "experts_renamed": (
+        "MixtralConfig",
+        SHAPE | {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 128},
+    ),
+    "experts_fused": (
+        "GptOssConfig",
+        SHAPE
+        | {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 128,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
+    "shared_expert": (
+        "Qwen2MoeConfig",
+        {k: v for k, v in SHAPE.items() if k != "head_dim"}
+        | EXPERTS
+        | {"shared_expert_intermediate_size": 128},
+    ),
+    "hybrid": (
+        "NemotronHConfig",
+        SHAPE
+        | {
+            "layers_block_type": ["mamba", "attention", "mlp", "moe"],
+            "num_hidden_layers": 4,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "moe_shared_expert_intermediate_size": 64,
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 64,
+            "ssm_state_size": 16,
+            "n_groups": 1,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+    ),
+    "linear_attention": (
+        "Qwen3NextConfig",
+        SHAPE
+        | EXPERTS
+        | {
+            "shared_expert_intermediate_size": 64,
+            "num_hidden_layers": 4,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 32,
+            "linear_value_head_dim": 32,
+        },
+    ),
+    "latent_attention": (
+        "DeepseekV3Config",
+        {k: v for k, v in SHAPE.items() if k != "head_dim"}
+        | {
+            "num_key_value_heads": 4,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "n_shared_experts": 1,
+            "first_k_dense_replace": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "q_lora_rank": 64,
+            "kv_lora_rank": 64,
+            "qk_rope_head_dim": 32,
+            "qk_nope_head_dim": 32,
+            "v_head_dim": 32,
+        },
+    ),
+}
+"""Experts however they are stored, hybrids, and blocks that are unlike."""
 """Families that have no test but their own: how they store, call and return differs most."""
 
 
@@ -221,7 +297,7 @@ def build_checkpoint(
     import torch
     import transformers
 
-    kind, values = (FAMILIES | LONG_TAIL)[family]
+    kind, values = (FAMILIES | LONG_TAIL | WIDE)[family]
     model = transformers.AutoModelForCausalLM.from_config(
         getattr(transformers, kind)(**values | config)
     )

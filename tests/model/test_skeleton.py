@@ -6,13 +6,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from quantkit.model.skeleton import (
-    build_skeleton,
-    is_linear,
-    linear_facts,
-    read_config,
-    source_name,
-)
+from quantkit.model.skeleton import build_skeleton, is_linear, linear_facts, read_config
 
 
 def test_parameters_are_meta_and_buffers_are_those_of_a_loaded_model(
@@ -44,14 +38,3 @@ def test_a_transposed_linear_reports_out_and_in_like_any_other(
     facts = linear_facts("mlp.c_fc", module)
     assert is_linear(module)
     assert (facts.out_features, facts.in_features, facts.transposed) == (512, 128, True)
-
-
-def test_names_with_and_without_the_base_prefix_and_of_tied_heads_are_found(
-    tiny_checkpoint: Callable[..., Path],
-) -> None:
-    model = build_skeleton(read_config(tiny_checkpoint("gpt2"))).model
-    assert source_name(model, "transformer.h.0.ln_1.weight", {"h.0.ln_1.weight"}) == (
-        "h.0.ln_1.weight"
-    )
-    assert source_name(model, "lm_head.weight", {"wte.weight"}) == "wte.weight"
-    assert source_name(model, "transformer.h.9.ln_1.weight", {"wte.weight"}) is None

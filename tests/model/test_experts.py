@@ -1,0 +1,122 @@
+"""Experts as linears compute what transformers' fused ones do, whatever way they are stored."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import quantkit
+from quantkit.model.experts import expert_count, experts_in
+from quantkit.model.open import open_model
+from quantkit.model.structure import trace_structure
+from tests.conftest import SHAPE, WIDE
+
+IDS = torch.randint(2, 250, (2, 24), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("family", WIDE)
+def test_logits_equal_those_of_transformers(
+    tiny_checkpoint: Callable[..., Path], family: str
+) -> None:
+    """On two windows: what a block is given must not be taken from another window."""
+    folder = tiny_checkpoint(family)
+    model = open_model(folder)
+    network = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        expected = torch.cat([network(row[None], use_cache=False).logits for row in IDS])
+    head = model.head()
+    found = torch.stack([head(rows) for rows in model.hidden_states(IDS)])
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", WIDE)
+@pytest.mark.parametrize("method", ["rtn", "gptq"])
+def test_nearly_every_linear_is_quantized_and_the_output_stays_near(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, family: str, method: str
+) -> None:
+    folder = str(tiny_checkpoint(family))
+    recipe = quantkit.build_recipe(
+        method, bits=8, format="compressed-tensors", group_size=32, samples=4, sequence_length=64
+    )
+    plan = quantkit.dry_run(folder, recipe=recipe)
+    assert plan.share > 0.97
+    result = quantkit.quantize(folder, tmp_path / "out", recipe=recipe, evaluate=False)
+    assert result.bytes == sum(path.stat().st_size for path in result.output.glob("*.safetensors"))
+    assert plan.files is not None
+    assert plan.files.bytes == result.bytes
+    whole = open_model(Path(folder)).hidden_states(IDS)
+    change = (open_model(result.output).hidden_states(IDS) - whole).norm(dim=-1)
+    # random weights send some tokens to other experts; most of them must go where they went
+    assert 0 < (change / whole.norm(dim=-1)).median() < 0.1
+
+
+def test_experts_keep_the_names_that_they_are_stored_under(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    recipe = quantkit.build_recipe("rtn", samples=0)
+    names = {}
+    for family in ("experts_apart", "experts_renamed", "experts_fused"):
+        out = tmp_path / family
+        quantkit.quantize(str(tiny_checkpoint(family)), out, recipe=recipe, evaluate=False)
+        names[family] = set(load_file(out / "model.safetensors"))
+    assert "model.layers.0.mlp.experts.7.gate_proj.qweight" in names["experts_apart"]
+    assert "model.layers.1.block_sparse_moe.experts.3.w2.scales" in names["experts_renamed"]
+    apart = {name for name in names["experts_fused"] if ".experts." in name}
+    assert "model.layers.0.mlp.experts.3.down_proj.bias" in apart
+    assert not {name for name in apart if "gate_up_proj" in name}
+
+
+def test_routers_stay_as_they_are(tiny_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tiny_checkpoint("shared_expert")
+    recipe = quantkit.build_recipe("rtn", samples=0)
+    result = quantkit.quantize(str(folder), tmp_path / "out", recipe=recipe, evaluate=False)
+    before = load_file(folder / "model.safetensors")
+    after = load_file(result.output / "model.safetensors")
+    routers = [name for name in before if name.endswith(("mlp.gate.weight", "expert_gate.weight"))]
+    assert len(routers) == 4
+    assert all(torch.equal(before[name], after[name]) for name in routers)
+
+
+def test_an_expert_without_tokens_is_rounded_and_says_so(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = str(tiny_checkpoint("experts_apart"))
+    recipe = quantkit.build_recipe("gptq", samples=1, sequence_length=2)
+    result = quantkit.quantize(folder, tmp_path / "out", recipe=recipe, evaluate=False)
+    notes = {str(module["name"]): module["notes"] for module in result.modules}
+    cold = {
+        name for name, found in notes.items() if any("no calibration token" in n for n in found)
+    }
+    assert 0 < len(cold) < len(notes)
+    assert all(".experts." in name for name in cold)
+
+
+def test_one_expert_is_traced_for_all(tiny_checkpoint: Callable[..., Path]) -> None:
+    skeleton = open_model(tiny_checkpoint("experts_apart")).skeleton
+    ((path, stack),) = experts_in(skeleton.blocks[0])
+    found = trace_structure(skeleton).of(0)
+    groups = [group for group in found.groups if group.stage]
+    assert expert_count(stack) == 8
+    assert [group.stage for group in groups] == [f"{path}.routed_inputs"] * 8 + [
+        f"{path}.routed_inner"
+    ] * 8
+    assert groups[7].names == (f"{path}.7.up_proj", f"{path}.7.gate_proj")
+    assert {pair.consumers for pair in found.pairs} >= {(f"{path}.7.down_proj",)}
+
+
+def test_experts_of_an_unknown_form_are_refused_or_left(tmp_path: Path) -> None:
+    config = transformers.Llama4TextConfig(
+        **SHAPE | {"num_local_experts": 2, "intermediate_size_mlp": 128, "intermediate_size": 128}
+    )
+    folder = tmp_path / "model"
+    transformers.Llama4ForCausalLM(config).save_pretrained(folder)
+    recipe = quantkit.build_recipe("rtn", samples=0)
+    with pytest.raises(quantkit.QuantkitError, match="of the linear weights") as caught:
+        quantkit.dry_run(str(folder), recipe=recipe)
+    assert caught.value.exit_code == 4
+    assert "experts" in str(caught.value.why)
+    allowed = quantkit.build_recipe("rtn", samples=0, settings=["allow_partial=true"])
+    assert 0 < quantkit.dry_run(str(folder), recipe=allowed).share < 0.9

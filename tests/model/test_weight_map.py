@@ -1,0 +1,71 @@
+"""Tensors are found by transformers' own rules, and read one expert at a time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from quantkit.model.open import open_model
+from tests.conftest import FAMILIES, LONG_TAIL, WIDE
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *LONG_TAIL, *WIDE])
+def test_every_tensor_is_that_of_transformers_bit_for_bit(
+    tiny_checkpoint: Callable[..., Path], family: str
+) -> None:
+    """Those of split experts lie in the parameter that was split."""
+    folder = tiny_checkpoint(family)
+    model = open_model(folder)
+    truth = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    expected = truth.state_dict()
+    for name, _ in model.tensors():
+        place = model.place(name)
+        assert place is not None, name
+        found = model.stored(name)
+        if name in expected:
+            assert torch.equal(found, expected[name]), name
+    for fused in model.skeleton.rules.fused:
+        for name, expert, role in fused.parts():
+            whole = expected[fused.name][expert]
+            assert torch.equal(model.stored(name), fused.part(whole, role)), name
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, *LONG_TAIL, *WIDE])
+def test_every_stored_tensor_is_used_or_named(
+    tiny_checkpoint: Callable[..., Path], family: str
+) -> None:
+    model = open_model(tiny_checkpoint(family))
+    used = {name for place in model.weights.places.values() for name in place.names}
+    assert used | set(model.weights.unused) == set(model.checkpoint.names)
+    assert not model.weights.unused
+
+
+def test_one_expert_is_read_without_the_others(
+    tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from quantkit.checkpoint import tensors
+
+    read: list[int] = []
+    original = tensors.read_tensor
+
+    def counted(path: Path, name: str, info: object, expected: object) -> torch.Tensor:
+        found = original(path, name, info, expected)  # type: ignore[arg-type]  # passed on as they are
+        read.append(found.nbytes)
+        return found
+
+    model = open_model(tiny_checkpoint("experts_fused"))
+    monkeypatch.setattr(tensors, "read_tensor", counted)
+    weight = model.stored("model.layers.0.mlp.experts.2.gate_proj.weight")
+    assert read == [2 * weight.nbytes]  # gate and up of this expert are one item
+
+
+def test_changing_a_converted_tensor_changes_no_later_one(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    model = open_model(tiny_checkpoint("experts_renamed"))
+    name = "model.layers.0.mlp.experts.0.gate_proj.weight"
+    first = model.stored(name).clone()
+    model.stored(name).zero_()
+    assert torch.equal(model.stored(name), first)
