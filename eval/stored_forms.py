@@ -14,6 +14,7 @@ from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES, TopK, compress, divergence
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import build_skeleton, read_config
+from quantkit.model.weight_map import map_weights
 from quantkit.stats.divergence import token_nll
 
 
@@ -64,7 +65,8 @@ def hidden_side(
 ) -> Side:
     """A stored reference of form `hidden`; the folder `head` has the model's config."""
     skeleton = build_skeleton(read_config(head))
-    model = OpenModel(skeleton, checkpoint, None, dtype, dtype, torch.device("cpu"))
+    weights = map_weights(skeleton.rules, checkpoint.names)
+    model = OpenModel(skeleton, checkpoint, weights, None, dtype, dtype, torch.device("cpu"))
     states = _Cached(checkpoint)
 
     def rows(window: int, positions: slice) -> torch.Tensor:

@@ -157,6 +157,7 @@ class RecipeFile(_Block):
     gates: list[Annotated[str, AfterValidator(_gate)]] = []
     gate_policy: GatePolicyBlock = GatePolicyBlock()
     engines: list[Annotated[str, _entry("engines")]] = []
+    allow_partial: bool = Recipe.allow_partial
 
 
 _BLOCKS: dict[str, type[BaseModel]] = {
@@ -196,6 +197,7 @@ def recipe_of(document: Document) -> Recipe:
         gates=tuple(gates),
         undecided=file.gate_policy.undecided,
         engines=tuple(file.engines),
+        allow_partial=file.allow_partial,
     )
 
 
@@ -223,8 +225,9 @@ def document_of(recipe: Recipe) -> dict[str, Any]:
         "gates": [str(gate) for gate in recipe.gates],
         "gate_policy": {"undecided": recipe.undecided} if recipe.undecided == "fail" else {},
         "engines": list(recipe.engines),
+        "allow_partial": recipe.allow_partial,
     }
-    return {key: value for key, value in data.items() if value not in ("", {}, [])}
+    return {key: value for key, value in data.items() if value not in ("", {}, [], False)}
 
 
 def _stated(override: Override) -> dict[str, Any]:
