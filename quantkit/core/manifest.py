@@ -19,7 +19,8 @@ class Manifest:
 
     `engines` maps each known engine to the reason why it does not load the artifact, None if it
     does. `bits_per_weight` counts all stored tensors, including embeddings and norms;
-    `quantized_bits_per_weight` the quantized linears with their scales and zero points.
+    `quantized_bits_per_weight` the quantized linears with their scales and zero points;
+    `linear_share` is the share of the linear weights in the blocks that they are.
     `measured` has seconds and memory, `planned` their forecast. Only these two differ between two
     runs of the same inputs.
     """
@@ -40,6 +41,7 @@ class Manifest:
     environment: Mapping[str, str]
     planned: Mapping[str, float]
     measured: Mapping[str, float]
+    linear_share: float | None = None
 
     def remarked(self, remark: str) -> "Manifest":
         """The manifest with one more remark."""

@@ -76,7 +76,10 @@ class Place:
         """The tensor's shape, by the headers."""
         if self.fused is None:
             return self.whole_shape if self.conversion else stored[self.names[0]].shape
-        item = torch.empty(self.whole_shape[1:], device="meta")
+        count, *item_shape = self.whole_shape or (0,)
+        if count != self.fused.count or len(item_shape) != 1 + (self.fused.tensor == "weight"):
+            return self.whole_shape  # of no model with these experts: told as such
+        item = torch.empty(item_shape, device="meta")
         return tuple(self.fused.part(item, self.role).shape)
 
     def tensor(self, read: Read, convert: Convert) -> torch.Tensor:

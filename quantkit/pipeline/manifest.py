@@ -50,6 +50,7 @@ def manifest_of(
         environment=environment(device_name(prepared.model.device)),
         planned={},
         measured={},
+        linear_share=prepared.plan.share,
     )
 
 

@@ -19,7 +19,10 @@ from quantkit.recipes.options import checked_options
 
 MOST = 0.9
 """Of the linear weights in the blocks, for a model to count as quantized."""
-FUSED = "its experts are fused in a form that is not known"
+WHOLE = 0.9995
+"""What is shown as 100.0 % of them."""
+IDLE = "the forward never calls it"
+FUSED = "fused experts of a form that is not known"
 ROUTER = "it weighs experts for each token"
 MATRIX = 16
 """Least side of a matrix among many in one parameter."""
@@ -58,19 +61,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if warning := unloaded(output):
         plan = replace(plan, remarks=(*plan.remarks, warning))
-    if idle:
-        left = tuple(Disposition(f, None, "the forward never calls it") for f in idle)
-        remark = f"{len(idle)} linears that the forward never calls are copied"
-        remarks = (*plan.remarks, remark)
-        plan = replace(plan, dispositions=plan.dispositions + left, remarks=remarks)
-    if fused := _fused(model):
-        left = tuple(
-            Disposition(f, None, "fused experts of a form that is not known") for f in fused
-        )
-        plan = replace(plan, dispositions=plan.dispositions + left)
-    if routers:
-        left = tuple(Disposition(f, None, "it weighs experts for each token") for f in routers)
-        plan = replace(plan, dispositions=plan.dispositions + left)
+    plan = _with_the_rest(plan, model, idle, routers)
     if not plan.schemes:
         raise RefusedError(
             "no linear is left to quantize", why="all are left out", hint="use fewer overrides"
@@ -79,6 +70,24 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     prepared = Prepared(model, structure, plan, method, output, options)
     output.config(model_facts(prepared))  # raises where the format cannot describe the model
     return prepared
+
+
+def _with_the_rest(
+    plan: Plan, model: OpenModel, idle: list[LinearFacts], routers: list[LinearFacts]
+) -> Plan:
+    """The plan with what is not quantized in any case, and remarks on it."""
+    left = [(idle, IDLE), (_fused(model), FUSED), (routers, ROUTER)]
+    dispositions = [Disposition(each, None, reason) for found, reason in left for each in found]
+    plan = replace(plan, dispositions=(*plan.dispositions, *dispositions))
+    remarks = []
+    if idle:
+        remarks.append(f"{len(idle)} linears that the forward never calls are copied")
+    if unused := model.weights.unused:
+        copied = f"copied, as the model's class does not use them: {len(unused)}"
+        remarks.append(f"{copied}, first `{unused[0]}`")
+    if plan.schemes and plan.share < WHOLE:
+        remarks.append(f"{plan.share:.1%} of the linear weights in the blocks are quantized")
+    return replace(plan, remarks=(*plan.remarks, *remarks))
 
 
 def _fused(model: OpenModel) -> list[LinearFacts]:

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
+import quantkit
+from quantkit.core.errors import InputError
 from quantkit.model.open import open_model
 from tests.conftest import FAMILIES, LONG_TAIL, WIDE
 
@@ -61,6 +64,21 @@ def test_one_expert_is_read_without_the_others(
     assert read == [2 * weight.nbytes]  # gate and up of this expert are one item
 
 
+@pytest.mark.parametrize(
+    "cut", [lambda t: t[:2], lambda t: t[0], lambda t: t[:0], lambda t: t[0, 0]]
+)
+def test_a_parameter_of_other_experts_than_the_configs_is_told(
+    tiny_checkpoint: Callable[..., Path], cut: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    folder = tiny_checkpoint("experts_fused", private=True)
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.experts.gate_up_proj"
+    tensors[name] = cut(tensors[name]).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match="does not match the weights"):
+        open_model(folder)
+
+
 def test_changing_a_converted_tensor_changes_no_later_one(
     tiny_checkpoint: Callable[..., Path],
 ) -> None:
@@ -69,3 +87,18 @@ def test_changing_a_converted_tensor_changes_no_later_one(
     first = model.stored(name).clone()
     model.stored(name).zero_()
     assert torch.equal(model.stored(name), first)
+
+
+def test_layers_that_the_class_does_not_use_are_copied_and_named(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As the draft layers (MTP) of many models, which come after the last block."""
+    folder = tiny_checkpoint("latent_attention", private=True)
+    tensors = load_file(folder / "model.safetensors")
+    draft = {"model.layers.2.eh_proj.weight": torch.randn(128, 256)}
+    save_file(tensors | draft, folder / "model.safetensors", metadata={"format": "pt"})
+    recipe = quantkit.build_recipe("rtn", samples=0)
+    result = quantkit.quantize(str(folder), tmp_path / "out", recipe=recipe, evaluate=False)
+    assert any("not use them: 1, " in remark and "layers.2" in remark for remark in result.remarks)
+    after = load_file(result.output / "model.safetensors")
+    assert all(torch.equal(after[name], tensor) for name, tensor in draft.items())
