@@ -25,10 +25,9 @@ TESTABLE := $(VENV)/.testable
 # loading on a CPU takes; torch comes first, as its dependencies differ from one index to the next.
 ENGINES := $(patsubst tests/engines/%.txt,.engines/%/.installed,$(wildcard tests/engines/*.txt))
 
-# Tests see the installed wheel, never the checkout; one thread each. Three run at a time, as many of
-# them wait: for a server, a cluster, a connection that does not come.
+# Tests see the installed wheel, never the checkout; one thread each, as two of them run at a time.
 # A worker takes neighbours, so that what a module's tests share is made once.
-PYTEST := PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
+PYTEST := PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # $(call timed,PART,COMMAND) runs the command and prints the seconds that the part took.
 timed = @start=$$(date +%s); $(2) && echo "$(1): $$(($$(date +%s) - start)) s"

@@ -11,7 +11,7 @@ import pytest
 from quantkit.cli.commands.sweep import grid
 from quantkit.core.errors import InputError
 from quantkit.model.embedded_model import FOLDER
-from quantkit.results.schema import EVAL_FILE, SWEEP_FILE, SweepResult
+from quantkit.results.schema import SWEEP_FILE, SweepResult
 
 SMALL = ["--samples", "4", "--set", "calibration.sequence_length=128", "--windows", "4"]
 RECIPES = ["--recipes", "rtn,nf4", "--bits", "4,3", "--group-size", "64,96"]
@@ -78,9 +78,7 @@ def test_killed_it_goes_on_and_shares_the_reference(tmp_path: Path) -> None:
 
 
 def finished(folder: Path) -> int:
-    """Runs with a result, the original aside."""
-    return (
-        sum(path.parent.name != "original" for path in (folder / "runs").glob(f"*/{EVAL_FILE}"))
-        if (folder / SWEEP_FILE).exists()
-        else 0
-    )
+    """Runs that the journal has as done, the original aside."""
+    journal = folder / SWEEP_FILE
+    runs = json.loads(journal.read_text())["runs"] if journal.exists() else []
+    return sum(run["status"] == "done" for run in runs) - bool(runs)
