@@ -32,6 +32,7 @@ def test_logits_equal_those_of_transformers(
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", WIDE)
 @pytest.mark.parametrize("method", ["rtn", "gptq"])
 def test_nearly_every_linear_is_quantized_and_the_output_stays_near(

@@ -71,6 +71,7 @@ def test_an_equal_rerun_passes_its_baseline(
     }
 
 
+@pytest.mark.long
 def test_the_recipe_that_made_an_artifact_is_held_to_its_gates(
     evaluate: Call, artifact: Path
 ) -> None:
@@ -99,6 +100,7 @@ def one_byte_less(old: dict[str, Any]) -> None:
     old["artifact"]["bytes"] -= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "figure"), [(three_percent_less_kl, "kl.mean"), (one_byte_less, "artifact.bytes")]
 )
