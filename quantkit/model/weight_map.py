@@ -33,7 +33,7 @@ class Conversion:
     rule: Any
     target: str
     sources: Mapping[str, tuple[str, ...]]
-    model: "PreTrainedModel"
+    rules: "Rules"
 
     def run(self, read: Read) -> dict[str, torch.Tensor]:
         """The tensors by name; stored ones are read now."""
@@ -41,8 +41,24 @@ class Conversion:
         for pattern, names in self.sources.items():
             for name in names:
                 rule.add_tensor(self.target, name, pattern, read(name))
-        found = rule.convert(self.target, model=self.model, config=self.model.config)
+        model = Unsplit(self.rules)
+        found = rule.convert(self.target, model=model, config=self.rules.model.config)
         return {n: t[0] if isinstance(t, list) else t for n, t in found.items()}
+
+
+class Unsplit:
+    """The model as converters ask about it: with the parameters of experts that were split."""
+
+    def __init__(self, rules: "Rules") -> None:
+        self._rules = rules
+
+    def get_parameter(self, name: str) -> torch.Tensor:
+        """Tensor `name` of the model before `split_experts`, on the meta device."""
+        return self._rules.before[name]  # type: ignore[no-any-return]  # a state dict
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the model's."""
+        return getattr(self._rules.model, name)
 
 
 Convert = Callable[[Conversion], Mapping[str, torch.Tensor]]
@@ -255,7 +271,7 @@ def _converted(
                 yield f"{experts.experts}.{expert}.{role}.{experts.tensor}", Place((name,))
         return
     named = {pattern: tuple(names) for pattern, names in sources.items()}
-    conversion = Conversion(rule, target, named, rules.model)
+    conversion = Conversion(rule, target, named, rules)
     every = tuple(name for names in named.values() for name in names)
     for name, made in conversion.run(lambda n: _meta(stored[n])).items():
         place = Place(every, name, tuple(made.shape), conversion)

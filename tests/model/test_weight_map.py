@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import quantkit
 from quantkit.core.errors import InputError
 from quantkit.model.open import open_model
-from tests.conftest import FAMILIES, LONG_TAIL, WIDE
+from tests.conftest import EXPERTS, FAMILIES, LONG_TAIL, SHAPE, WIDE
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *LONG_TAIL, *WIDE])
@@ -102,3 +102,23 @@ def test_layers_that_the_class_does_not_use_are_copied_and_named(
     assert any("not use them: 1, " in remark and "layers.2" in remark for remark in result.remarks)
     after = load_file(result.output / "model.safetensors")
     assert all(torch.equal(after[name], tensor) for name, tensor in draft.items())
+
+
+def test_experts_that_are_stored_transposed_are_converted_once_a_layer(tmp_path: Path) -> None:
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2}
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [8, 4, 4]}
+    config = transformers.Qwen3VLMoeConfig(
+        text_config=SHAPE | EXPERTS | {"rope_parameters": rope},
+        vision_config=vision | {"out_hidden_size": 128, "deepstack_visual_indexes": [0]},
+    )
+    torch.manual_seed(0)
+    network = transformers.Qwen3VLMoeForConditionalGeneration(config)
+    network.save_pretrained(tmp_path)
+    model = open_model(tmp_path)
+    (fused, *_) = (f for f in model.skeleton.rules.fused if f.key == "gate_up_proj")
+    expected = network.state_dict()[fused.name]
+    name = f"{fused.experts}.5.up_proj.weight"
+    place = model.place(name)
+    assert place is not None
+    assert place.conversion is not None
+    assert torch.equal(model.stored(name), expected[5].chunk(2)[1])
