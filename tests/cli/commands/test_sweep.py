@@ -81,4 +81,5 @@ def finished(folder: Path) -> int:
     """Runs that the journal has as done, the original aside."""
     journal = folder / SWEEP_FILE
     runs = json.loads(journal.read_text())["runs"] if journal.exists() else []
-    return sum(run["status"] == "done" for run in runs) - bool(runs)
+    done: int = sum(run["status"] == "done" for run in runs)
+    return done - bool(runs)
