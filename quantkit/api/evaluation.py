@@ -135,13 +135,13 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
         report: called with a `Progress` after each step.
     """
     check_name(model)
+    run: Runner = registry.load("runs.sweep.runners", runner, "RUNNER")
     load_torch(report)
     from quantkit.eval.text import TextChoice
     from quantkit.pipeline.start import device_of
     from quantkit.runs.sweep.job import SweepInputs, begin, run_job
     from quantkit.runs.sweep.journal import claimed, jobs_of, resumed, run_sweep
 
-    run: Runner = registry.load("runs.sweep.runners", runner, "RUNNER")
     source = resolve(model, trust_remote_code=trust_remote_code)
     name = source.id or source.folder.resolve().name
     jobs = jobs_of(f"{name}@{source.revision}" if source.revision else name, recipes)

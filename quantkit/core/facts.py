@@ -18,7 +18,8 @@ class LinearFacts:
 
     `transposed` marks GPT-2's Conv1D, whose weight is stored (in_features, out_features).
     `fused` names the linears that read the same input (q, k, v or gate, up), itself included.
-    `merged` marks one that the original stores in one tensor with others, as fused experts are.
+    `stored` is its name in the checkpoint, where that is another. `merged` marks one that the
+    original stores in one tensor with others, as fused experts are.
     """
 
     name: str
@@ -27,6 +28,7 @@ class LinearFacts:
     transposed: bool = False
     fused: tuple[str, ...] = ()
     merged: bool = False
+    stored: str = ""
 
 
 Check = Callable[[Scheme, LinearFacts], str | None]

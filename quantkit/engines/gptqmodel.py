@@ -11,8 +11,10 @@ GROUPS = {
 }
 
 
-def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
-    """Why GPTQModel would not load a linear."""
+def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
+    """Why GPTQModel would not load a linear; of Mixtral's experts it finds no tensor (7.7, run)."""
+    if linear.stored and ".experts." in linear.name:
+        return f"GPTQModel looks for `{linear.name}`, which is stored as `{linear.stored}`"
     if scheme.activation:
         return "GPTQModel does not support 8-bit activations; try: --recipe gptq"
     if scheme.group_size and scheme.group_size not in GROUPS[output]:

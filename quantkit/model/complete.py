@@ -23,7 +23,7 @@ def check_complete(
 
     Raises:
         InputError: tensors are missing or have another shape; the first ones are named.
-        RefusedError: the checkpoint names or splits its tensors differently from the model.
+        RefusedError: its tensors have other names, and no rule of transformers leads to the model.
     """
     missing = [name for name, (place, _) in wanted.items() if place is None]
     if missing:
@@ -55,9 +55,8 @@ def _incomplete(
     if plain and over:
         return RefusedError(
             f"`{folder}` contains {_some(over)} where the model needs {_some(missing)}",
-            why="transformers renames or merges these tensors when it loads them; "
-            "quantkit reads and writes tensors as they are stored",
-            hint="use another model; such checkpoints are not supported yet",
+            why="transformers' rules for this model do not lead from the first to the second",
+            hint="use the checkpoint as its authors published it, with its own config.json",
         )
     return InputError(
         f"{_some(missing)} not in `{folder}`",

@@ -175,6 +175,11 @@ def linears_of(
             together = tuple(f"{name}.{n}" for n in fused.get(path, ()))
             facts = linear_facts(f"{name}.{path}", module, together)
             place = model.place(f"{name}.{path}.weight")
-            facts = replace(facts, merged=place is not None and not place.is_plain)
+            stored = model.weights.modules.get(facts.name, facts.name)
+            facts = replace(
+                facts,
+                merged=place is not None and not place.is_plain,
+                stored="" if stored == facts.name else stored,
+            )
             (called if path in fused else routers if path in kind.routers else idle).append(facts)
     return called, idle, routers

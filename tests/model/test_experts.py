@@ -121,3 +121,13 @@ def test_experts_of_an_unknown_form_are_refused_or_left(tmp_path: Path) -> None:
     assert "experts" in str(caught.value.why)
     allowed = quantkit.build_recipe("rtn", samples=0, settings=["allow_partial=true"])
     assert 0 < quantkit.dry_run(str(folder), recipe=allowed).share < 0.9
+
+
+def test_gptqmodel_is_not_promised_for_experts_under_other_names(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    recipe = quantkit.build_recipe("rtn", samples=0)
+    for family, loads in (("experts_apart", True), ("experts_renamed", False)):
+        folder = str(tiny_checkpoint(family))
+        result = quantkit.quantize(folder, tmp_path / family, recipe=recipe, evaluate=False)
+        assert (result.engines["gptqmodel"] is None) == loads
