@@ -7,7 +7,7 @@ import torch
 from quantkit.core.errors import QuantkitError
 from quantkit.core.serving import CacheDtype
 from quantkit.planning.model.config import read_architecture
-from quantkit.planning.model.kv import dynamic_cache, state_bytes
+from quantkit.planning.model.kv import dynamic_cache, mixers, state_bytes
 from quantkit.planning.serve.activations import activation_peak
 from quantkit.results.schema import Memory
 
@@ -27,8 +27,7 @@ def planned_memory(config: Any, dtype: torch.dtype, weight_bytes: int | None) ->
     except QuantkitError:  # a family that plan does not know is evaluated all the same
         return Memory()
     wider = dtype.itemsize / 2
-    mixers = [layer.mixer for layer in architecture.layers]
-    states = sum(state_bytes(mixer, itemsize=dtype.itemsize) for mixer in mixers)
+    states = sum(state_bytes(m, itemsize=dtype.itemsize) for m in mixers(architecture))
     passing = round(wider * activation_peak(architecture, TOKENS, 1).bytes)
     planned = None if weight_bytes is None else weight_bytes + cache.after_prefill.bytes + passing
     token = (cache.visible.bytes - states) // TOKENS

@@ -110,8 +110,8 @@ def changed(path: Path) -> IntegrityError:
     )
 
 
-def read_json(path: Path, max_bytes: int = JSON_LIMIT) -> Any:
-    """The value in a JSON file.
+def read_json(path: Path, max_bytes: int = JSON_LIMIT, *, infinite: bool = False) -> Any:
+    """The value in a JSON file; `infinite` as in `strict_json.loads`.
 
     Raises:
         InputError: not a regular file, or not strict JSON.
@@ -120,7 +120,7 @@ def read_json(path: Path, max_bytes: int = JSON_LIMIT) -> Any:
         data = bytearray(min(fingerprint.size, max_bytes + 1))
         read_into(path, fd, memoryview(data), 0)
     try:
-        return strict_json.loads(bytes(data), max_bytes=max_bytes)
+        return strict_json.loads(bytes(data), max_bytes=max_bytes, infinite=infinite)
     except ValueError as error:
         raise InputError(f"`{path}` cannot be read", why=f"it {error}") from None
 

@@ -159,7 +159,7 @@ def _read_config(folder: Path, fingerprints: dict[str, Fingerprint]) -> dict[str
     path = inside(folder, CONFIG)
     with opened(path) as (_, fingerprint):
         fingerprints[CONFIG] = fingerprint
-    config = read_json(path)
+    config = read_json(path, infinite=True)
     if not isinstance(config, dict):
         raise InputError(f"`{folder / CONFIG}` is not a JSON object")
     return config

@@ -48,7 +48,7 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
     path = fetched(CONFIG, revision)
     if path is None:
         raise HubError(f"`{repo}` contains no `{CONFIG}`", hint="use a model for transformers")
-    config = read_json(path.resolve())
+    config = read_json(path.resolve(), infinite=True)
     if not isinstance(config, dict):
         raise InputError(f"`{CONFIG}` of `{repo}` is not a JSON object")
     commit = path.parent.name  # pin the snapshot: a push during the run has no effect

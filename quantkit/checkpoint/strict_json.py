@@ -8,11 +8,12 @@ from typing import Any
 MAX_DEPTH = 64
 
 
-def loads(data: bytes, *, max_bytes: int, nested: bool = True) -> Any:
+def loads(data: bytes, *, max_bytes: int, nested: bool = True, infinite: bool = False) -> Any:
     """Parse `data`.
 
     Python's own parser takes the last of two equal keys, accepts NaN and 1e999, and overflows its
-    stack on deep nesting. With `nested` False the caller checks the depth.
+    stack on deep nesting. With `nested` False the caller checks the depth. `infinite`: Infinity is
+    read as the object that transformers 5 writes for it.
 
     Raises:
         ValueError: the fault, as a sentence that continues "it ...".
@@ -23,7 +24,7 @@ def loads(data: bytes, *, max_bytes: int, nested: bool = True) -> Any:
         value = json.loads(
             data.decode("utf-8"),
             object_pairs_hook=_unique,
-            parse_constant=_no_constant,
+            parse_constant=_infinity if infinite else _no_constant,
             parse_float=_finite,
         )
     except UnicodeDecodeError as error:
@@ -55,6 +56,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"contains {name}, which is not a JSON number")
+
+
+def _infinity(name: str) -> object:
+    return _no_constant(name) if name == "NaN" else {"__float__": name}
 
 
 def _finite(text: str) -> float:

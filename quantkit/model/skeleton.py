@@ -84,11 +84,26 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
     Raises:
         RefusedError: not a causal language model, or without a list of decoder blocks.
     """
+    model = build_model(config, session)
+    try:
+        _fill_buffers(model)
+        rules = rules_of(model)
+        rules = replace(rules, fused=split_experts(model))
+    except RefusedError:
+        raise
+    except Exception as error:  # modeling code can raise anything when a config is wrong
+        raise _unbuilt(config, error) from error
+    head = model.get_output_embeddings()
+    name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
+    return Skeleton(model, block_list(model), name, rules)
 
-    def build() -> "PreTrainedModel":
-        with torch.device("meta"):
-            return _build(config, session)
 
+def build_model(config: Any, session: Session = Session()) -> "PreTrainedModel":
+    """The model that `config` describes as transformers builds it, wholly on the meta device.
+
+    Raises:
+        RefusedError: not a causal language model.
+    """
     if config.is_encoder_decoder:
         raise RefusedError(
             f"`{config.model_type}` is an encoder-decoder model",
@@ -96,28 +111,27 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
             hint="use a decoder-only model",
         )
     try:
-        try:
-            model = build()
-        except ValueError as error:
-            if "attention implementation" not in str(error):
-                raise
-            config._attn_implementation = "eager"  # noqa: SLF001 - older families have no other
-            model = build()
-        model.eval().requires_grad_(requires_grad=False)
-        _fill_buffers(model)
-        rules = rules_of(model)
-        rules = replace(rules, fused=split_experts(model))
+        with torch.device("meta"):
+            try:
+                model = _build(config, session)
+            except ValueError as error:
+                if "attention implementation" not in str(error):
+                    raise
+                config._attn_implementation = "eager"  # noqa: SLF001 - older families have no other
+                model = _build(config, session)
     except RefusedError:
         raise
     except Exception as error:  # modeling code can raise anything when a config is wrong
-        raise RefusedError(
-            f"`{config.model_type}` cannot be built as a causal language model",
-            why=said(error),
-            hint="use a decoder model that transformers supports as AutoModelForCausalLM",
-        ) from error
-    head = model.get_output_embeddings()
-    name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
-    return Skeleton(model, _block_list(model), name, rules)
+        raise _unbuilt(config, error) from error
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def _unbuilt(config: Any, error: Exception) -> RefusedError:
+    return RefusedError(
+        f"`{config.model_type}` cannot be built as a causal language model",
+        why=said(error),
+        hint="use a decoder model that transformers supports as AutoModelForCausalLM",
+    )
 
 
 def _build(config: Any, session: Session) -> "PreTrainedModel":
@@ -187,7 +201,7 @@ ENCODER = re.compile(r"vision|visual|image|audio|speech|encoder")
 """In the paths of the parts of a multimodal model that are no text decoder."""
 
 
-def _block_list(model: "PreTrainedModel") -> str:
+def block_list(model: "PreTrainedModel") -> str:
     """The path of the longest outermost ModuleList of the text model that contains linears."""
     tower = _decoder(model)
     lists: dict[str, nn.ModuleList] = {}

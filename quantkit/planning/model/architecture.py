@@ -13,6 +13,7 @@ class Attention:
 
     `window`: tokens that a sliding (or chunked) layer looks back on; None is all of them.
     `shares_cache`: it reads the keys and values of an earlier layer, and stores none.
+    `value_dim`: of values, where it is not that of queries and keys.
     """
 
     heads: int
@@ -20,6 +21,7 @@ class Attention:
     head_dim: int
     window: int | None = None
     shares_cache: bool = False
+    value_dim: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,19 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Vectors that a block caches beside or in place of keys and values: `heads` of `width`.
+
+    One for each token, or for `every` tokens (compressed ones); `window` as in `Attention`.
+    """
+
+    heads: int
+    width: int
+    window: int | None = None
+    every: int = 1
+
+
+@dataclass(frozen=True)
 class FeedForward:
     """A dense MLP; `gated` ones (SwiGLU) have a third matrix."""
 
@@ -74,15 +89,21 @@ class Experts:
     gated: bool = True
 
 
-Mixer = Attention | LatentAttention | Recurrent
+Mixer = Attention | LatentAttention | Recurrent | Stored
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One decoder block."""
+    """One decoder block; `beside`: what it caches in parallel to its mixer."""
 
     mixer: Mixer | None
     feed_forward: FeedForward | Experts | None
+    beside: tuple[Mixer, ...] = ()
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """All that a block has of mixers."""
+        return self.beside if self.mixer is None else (self.mixer, *self.beside)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,29 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
         InputError: a field is missing, of the wrong kind, or at odds with another.
         RefusedError: a model_type or a layer type whose memory is not known.
     """
-    fields = read_fields(config)
+    return _architecture(config, read_fields(config))
+
+
+def read_as_llama(config: Mapping[str, Any]) -> Architecture:
+    """The decoder that a config describes in the vocabulary of Llama, whatever its model_type.
+
+    Raises:
+        InputError: a field is missing, of the wrong kind, or at odds with another.
+        RefusedError: it is no decoder, or a field of a Llama is missing.
+    """
+    values, model_type = _text_values(config), model_type_of(config)
+    fields = Fields(values, Family(model_type))
+    absent = [name for name in LLAMA_LIKE if fields.raw(name) is None]
+    if absent:
+        raise RefusedError(
+            f"plan does not know model_type {model_type!r:.60}",
+            why=f"it cannot be read as a Llama either: it has no {', '.join(absent)}",
+            hint=f"one of {', '.join(known())}, or a decoder of transformers",
+        )
+    return _architecture(config, fields)
+
+
+def _architecture(config: Mapping[str, Any], fields: Fields) -> Architecture:
     hidden = fields.size("hidden_size")
     layers = fields.size("num_hidden_layers", most=MOST_LAYERS)
     mixers = _mixers(fields, layers)
@@ -78,14 +100,34 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
 
     Raises:
         InputError: the config has no model_type.
-        RefusedError: a model_type that is neither known nor in the Llama vocabulary.
+        RefusedError: no decoder, or a model_type that families.toml does not know.
     """
-    text = config.get("text_config")
-    values = dict(text) if isinstance(text, Mapping) else dict(config)
-    values.setdefault("model_type", config.get("model_type"))
-    if "tie_word_embeddings" in config:
-        values["tie_word_embeddings"] = config["tie_word_embeddings"]
-    model_type = values["model_type"]
+    model_type = model_type_of(config)
+    family = find(model_type)
+    if family is None:
+        raise RefusedError(
+            f"plan does not know model_type {model_type!r:.60}",
+            hint=f"one of {', '.join(known())}",
+        )
+    fields = Fields(_text_values(config), family)
+    absent = [name for name in WRITTEN if fields.left_out(name)]
+    if absent and not isinstance(config.get("text_config"), Mapping):
+        raise InputError(
+            f"config.json: {absent[0]} is missing",
+            why=f"the default of {family.name} is the size of another model",
+            hint="the whole config.json of the model",
+        )
+    return fields
+
+
+def model_type_of(config: Mapping[str, Any]) -> str:
+    """The model_type of the text model in a config.json.
+
+    Raises:
+        InputError: the config has none.
+        RefusedError: it is that of no decoder.
+    """
+    model_type = _text_values(config)["model_type"]
     if not is_identifier(model_type):
         found = "missing" if model_type is None else f"{model_type!r:.60}"
         raise InputError(
@@ -93,26 +135,22 @@ def read_fields(config: Mapping[str, Any]) -> Fields:
             hint="the config.json of a transformers checkpoint",
         )
     _require_decoder(config, model_type)
-    family = find(model_type)
-    if family is None:
-        family = Family(model_type)
-        fields = Fields(values, family)
-        absent = [name for name in LLAMA_LIKE if fields.raw(name) is None]
-        if absent:
-            raise RefusedError(
-                f"plan does not know model_type {model_type!r:.60}",
-                why=f"it cannot be read as a Llama either: it has no {', '.join(absent)}",
-                hint=f"one of {', '.join(known())}, or a config with the fields of a Llama",
-            )
-    fields = Fields(values, family)
-    absent = [name for name in WRITTEN if fields.left_out(name)]
-    if absent and not isinstance(text, Mapping):
-        raise InputError(
-            f"config.json: {absent[0]} is missing",
-            why=f"the default of {family.name} is the size of another model",
-            hint="the whole config.json of the model",
-        )
-    return fields
+    return str(model_type)
+
+
+def unread_fields(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields of a known family's config that nothing here reads, and that may tell of tensors."""
+    return read_fields(config).unread()
+
+
+def _text_values(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the text model, with what holds for it of the whole."""
+    text = config.get("text_config")
+    values = dict(text) if isinstance(text, Mapping) else dict(config)
+    values.setdefault("model_type", config.get("model_type"))
+    if "tie_word_embeddings" in config:
+        values["tie_word_embeddings"] = config["tie_word_embeddings"]
+    return values
 
 
 def _require_decoder(config: Mapping[str, Any], model_type: str) -> None:

@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from math import ceil, prod
@@ -24,7 +25,8 @@ class Family:
     """What the code of one model_type does that no field of a config states.
 
     `pattern`: which layers are full attention, and what the others are. `block`, `model`: tensors
-    of every block and around them, beside those of `parameters`.
+    of every block and around them, beside those of `parameters`. `beside`: fields of its config
+    that size nothing.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Family:
     traits: Mapping[str, Any] = field(default_factory=dict)
     pattern: Mapping[str, Any] = field(default_factory=dict)
     recurrent: str | None = None
+    beside: tuple[str, ...] = ()
     dense_width: str = "intermediate_size"
     shared_width: str | None = None
     block: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -69,6 +72,17 @@ def find(model_type: str) -> Family | None:
         if model_type in (name, *row.get("names", ())):
             return Family(name, **row)
     return None
+
+
+@cache
+def _read_by(family: str) -> frozenset[str]:
+    """Every name of a field that the code reads, or that the table does for a family."""
+    table = _table()
+    names = set(table["fields"]["read"])
+    for aliases in table["aliases"].values():
+        names.update(aliases)
+    rows = (table["aliases"], table["traits"], table["families"][family], table["recurrent"])
+    return frozenset(names | set(re.findall(r"[a-z][a-z0-9_]+", repr(rows))))
 
 
 @dataclass(frozen=True)
@@ -154,6 +168,23 @@ class Fields:
         if length is not None and len(value) != length:
             raise InputError(f"config.json: {name} has {len(value)} entries for {length} layers")
         return value
+
+    def unread(self) -> tuple[str, ...]:
+        """Fields that may tell of tensors or cache, and that neither table nor code reads.
+
+        Texts and fractions size nothing, nor does what is off or empty.
+        """
+        listed = _table()["fields"]
+        read, beside = _read_by(self.family.name), listed["beside"]
+        return tuple(
+            name
+            for name, value in self.config.items()
+            if value
+            and not isinstance(value, str | float)
+            and name not in read
+            and not any(fnmatchcase(name, pattern) for pattern in beside)
+            and not (name in listed["same"] and value == self.raw(listed["same"][name]))
+        )
 
     def evaluate(self, rule: str) -> int:
         """A sum of products of fields and numbers, as families.toml writes sizes."""

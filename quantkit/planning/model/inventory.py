@@ -57,5 +57,5 @@ class Inventory:
     """
 
     tensors: tuple[PlannedTensor, ...]
-    origin: Literal["safetensors headers", "config.json"]
+    origin: Literal["safetensors headers", "config.json", "the model's class in transformers"]
     uncounted: tuple[str, ...] = ()

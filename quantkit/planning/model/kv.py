@@ -5,6 +5,7 @@ recurrent mixer (Mamba, gated delta rule) keeps one state whatever the length. S
 tensor-parallel rank; of a pipeline stage they are had by leaving out the other stages' layers.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from quantkit.core.errors import RefusedError
@@ -16,6 +17,7 @@ from quantkit.planning.model.architecture import (
     LatentAttention,
     Mixer,
     Recurrent,
+    Stored,
 )
 
 EXPANDED = ("falcon",)
@@ -51,7 +53,10 @@ def token_bytes(mixer: Mixer | None, dtype: CacheDtype = "16-bit", tp: int = 1) 
     """
     match mixer:
         case Attention(shares_cache=False):
-            return 2 * max(1, mixer.kv_heads // tp) * vector_bytes(mixer.head_dim, dtype)
+            widths = (mixer.head_dim, mixer.value_dim or mixer.head_dim)
+            return max(1, mixer.kv_heads // tp) * sum(vector_bytes(each, dtype) for each in widths)
+        case Stored():
+            return max(1, mixer.heads // tp) * vector_bytes(mixer.width, dtype) // mixer.every
         case LatentAttention():
             if dtype not in ("16-bit", "32-bit", "fp8"):
                 raise RefusedError(
@@ -85,9 +90,9 @@ def cache_bytes(
 ) -> Figure:
     """Bytes that `sequences` of `tokens` tokens each need, before an engine rounds them up."""
     total = 0
-    for layer in architecture.layers:
-        seen = min(tokens, window(layer.mixer) or tokens)
-        total += seen * token_bytes(layer.mixer, dtype, tp) + state_bytes(layer.mixer, tp)
+    for mixer in mixers(architecture):
+        seen = min(tokens, window(mixer) or tokens)
+        total += seen * token_bytes(mixer, dtype, tp) + state_bytes(mixer, tp)
     rule = f"min(tokens, window) * {_rule(architecture, dtype, tp)}; + recurrent states"
     return Figure("KV cache", sequences * total, rule)
 
@@ -115,8 +120,8 @@ def dynamic_cache(
     `visible`, `after_prefill` and `peak` are of a prompt of `tokens`, `decoding` of one token more.
     """
     visible = after_prefill = decoding = grows = 0
-    for layer in architecture.layers:
-        mixer = _as_cached(architecture, layer.mixer)
+    for each in mixers(architecture):
+        mixer = _as_cached(architecture, each)
         size, width = token_bytes(mixer, dtype), window(mixer)
         state = state_bytes(mixer, itemsize=4 if dtype == "32-bit" else 2)
         used = size * (tokens if width is None else min(tokens, width - 1))
@@ -125,7 +130,7 @@ def dynamic_cache(
         decoding += size * (tokens + 1 if width is None else min(tokens + 1, width)) + state
         grows = max(grows, used)
     rule = _rule(architecture, dtype, 1)
-    if any(_as_cached(architecture, layer.mixer) != layer.mixer for layer in architecture.layers):
+    if any(_as_cached(architecture, mixer) != mixer for mixer in mixers(architecture)):
         rule += ", each KV head once for every query head that reads it"
     kept = "min(tokens, window - 1)"
     full = f"{tokens} tokens, windows too, * {rule}; + recurrent states"
@@ -137,7 +142,13 @@ def dynamic_cache(
     )
 
 
-def _as_cached(architecture: Architecture, mixer: Mixer | None) -> Mixer | None:
+def mixers(architecture: Architecture) -> Iterator[Mixer]:
+    """Everything in the blocks that may cache something."""
+    for layer in architecture.layers:
+        yield from layer.mixers
+
+
+def _as_cached(architecture: Architecture, mixer: Mixer) -> Mixer:
     """The mixer with as many KV heads as transformers caches."""
     expanded = architecture.model_type in EXPANDED
     if expanded and isinstance(mixer, Attention) and mixer.kv_heads > 1:
@@ -147,12 +158,12 @@ def _as_cached(architecture: Architecture, mixer: Mixer | None) -> Mixer | None:
 
 def window(mixer: Mixer | None) -> int | None:
     """Tokens that an attention layer looks back on; None without limit, or where it is none."""
-    return mixer.window if isinstance(mixer, Attention) else None
+    return mixer.window if isinstance(mixer, Attention | Stored) else None
 
 
 def _rule(architecture: Architecture, dtype: CacheDtype, tp: int) -> str:
     """The formula of a token's bytes, in words."""
-    if any(isinstance(layer.mixer, LatentAttention) for layer in architecture.layers):
+    if any(isinstance(mixer, LatentAttention) for mixer in mixers(architecture)):
         return f"(KV rank + rope) * bytes in {dtype}, over the layers; a copy for each rank (MLA)"
     heads = "KV heads" if tp == 1 else f"max(1, KV heads // {tp})"
     return f"2 * {heads} * head_dim * bytes in {dtype}, over the layers that store"

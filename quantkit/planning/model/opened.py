@@ -12,14 +12,12 @@ from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
-from quantkit.planning.model.architecture import Architecture
 from quantkit.planning.model.blockwise import block_fp8
-from quantkit.planning.model.config import is_identifier, read_architecture, stated_dtype
-from quantkit.planning.model.families import find
+from quantkit.planning.model.config import is_identifier, stated_dtype
+from quantkit.planning.model.described import Described, describe
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.inventory import Inventory
 from quantkit.planning.model.original import original_of, quantization_block
-from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.served import own_dtype
 from quantkit.planning.model.weights import PlannedModel, planned_model
 from quantkit.recipes.loader import load_family
@@ -39,7 +37,7 @@ def open_model(model: str) -> PlannedModel:
             opened = open_checkpoint(path)
             return _planned(path.resolve().name, opened.config, opened.names)
         if path:
-            config = read_json(path / CONFIG if path.is_dir() else path)
+            config = read_json(path / CONFIG if path.is_dir() else path, infinite=True)
             if not isinstance(config, dict):
                 raise InputError(
                     f"`{path}` does not hold a JSON object", hint="a model's config.json"
@@ -55,19 +53,15 @@ def open_model(model: str) -> PlannedModel:
 def _planned(
     name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
 ) -> PlannedModel:
-    architecture = read_architecture(config)
+    described = describe(config, has_files=bool(tensors))
+    architecture = described.architecture
     quantized = _quantized(config)
     inventory = (
         _checked(inventory_from_headers(tensors, architecture))
         if tensors
-        else _from_config(name, config, architecture, quantized)
+        else _from_config(name, described, quantized)
     )
-    notes = []
-    if find(architecture.model_type) is None:
-        exact = "; sizes are those of its files" if tensors else "; sizes are those of a Llama"
-        notes.append(
-            f"plan does not know {architecture.model_type} and takes it for a Llama{exact}"
-        )
+    notes = [*described.notes]
     if not tensors and (extra := config.get("num_nextn_predict_layers")):
         notes.append(
             f"not counted: {extra!r:.9} extra prediction layer(s), for speculative decoding"
@@ -76,7 +70,7 @@ def _planned(
         architecture = replace(architecture, dtype=own_dtype(inventory) or architecture.dtype)
         if not tensors:
             notes.append("config.json names no dtype: plan takes float32")
-    original = original_of(name, config, architecture, quantized) if quantized else None
+    original = original_of(name, described, quantized) if quantized else None
     if quantized and original is None:
         notes.append(f"plan does not know the engines' rules for this form of {quantized}")
     if (family := load_family(architecture.model_type)) is not None:
@@ -85,18 +79,18 @@ def _planned(
     return replace(model, original=original, notes=(*model.notes, *notes))
 
 
-def _from_config(
-    name: str, config: Mapping[str, Any], architecture: Architecture, quantized: str | None
-) -> Inventory:
+def _from_config(name: str, described: Described, quantized: str | None) -> Inventory:
     """The tensors that a config alone describes.
 
     Raises:
         InputError: it is quantized, in a form whose tensors it does not describe.
     """
-    inventory = inventory_from_config(config, architecture)
+    inventory = described.inventory
+    assert inventory is not None
     if quantized is None:
         return inventory
-    found = block_fp8(quantization_block(config) or {}, inventory, architecture)
+    block = quantization_block(described.config) or {}
+    found = block_fp8(block, inventory, described.architecture)
     if found is None:
         raise InputError(
             f"`{name}` is quantized as {quantized}, and its weight files are missing",

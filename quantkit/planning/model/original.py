@@ -7,8 +7,7 @@ from quantkit.core import registry
 from quantkit.core.errors import QuantkitError
 from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
-from quantkit.planning.model.architecture import Architecture
-from quantkit.planning.model.parameters import inventory_from_config
+from quantkit.planning.model.described import Described
 from quantkit.planning.model.weights import Build, PlannedModel, planned_model
 
 
@@ -24,19 +23,17 @@ def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def original_of(
-    name: str, config: Mapping[str, Any], architecture: Architecture, method: str
-) -> tuple[PlannedModel, Build] | None:
+def original_of(name: str, described: Described, method: str) -> tuple[PlannedModel, Build] | None:
     """The model that a checkpoint was quantized from, and the build that it is of it.
 
-    None where no format here reads the `quant_method` or what its block says.
+    None where no format here reads the `quant_method` or what its block says, or where the config
+    does not give the tensors.
     """
-    block = {**(quantization_block(config) or {}), "quant_method": method}
+    block = {**(quantization_block(described.config) or {}), "quant_method": method}
     found = next((f for f in _formats() if f.matches(block)), None)
-    if found is None:
+    if found is None or described.inventory is None:
         return None
-    inventory = inventory_from_config(config, architecture)
-    model = planned_model(name, inventory, architecture)
+    model = planned_model(name, described.inventory, described.architecture)
     schemes: dict[str, Scheme] = {}
     try:
         for linear in (kind.linears[0].linear for kind in model.kinds if kind.linears):

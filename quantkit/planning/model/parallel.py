@@ -104,13 +104,14 @@ def _kind(
 ) -> Kind:
     tensor = members[0]
     layer = None if tensor.layer is None else architecture.layers[tensor.layer]
-    mixer, block = (layer.mixer, layer.feed_forward) if layer else (None, None)
+    block = layer.feed_forward if layer else None
+    keyed = (m.kv_heads for m in (layer.mixers if layer else ()) if isinstance(m, Attention))
     quantizable = tensor.linear is not None and layer is not None
     return Kind(
         tensor,
         len(members),
         tuple(members) if quantizable else (),
-        mixer.kv_heads if isinstance(mixer, Attention) else None,
+        next(keyed, None),
         block.count if isinstance(block, Experts) and tensor.part == "experts" else None,
         transposed,
     )

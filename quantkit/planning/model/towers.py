@@ -27,8 +27,7 @@ def towers(
     """
     beside = {key: config[key] for key in BESIDE if isinstance(config.get(key), Mapping)}
     vision = beside.get("vision_config", {})
-    tower = _row("towers", vision.get("model_type"))
-    projector = _row("projectors", config.get("model_type"))
+    tower, projector = _described(config)
     if tower is None or projector is None:
         return (), tuple(beside)
     fields = Fields(vision, Family(str(vision["model_type"]), defaults=tower["defaults"]))
@@ -38,6 +37,23 @@ def towers(
     except InputError as error:
         raise InputError(f"{error.what}, in vision_config", why=error.why) from error
     return tuple(found), tuple(key for key in beside if key != "vision_config")
+
+
+def unlisted(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Fields of a config in which a model lies that `towers` does not list."""
+    beside = tuple(key for key in BESIDE if isinstance(config.get(key), Mapping))
+    tower, projector = _described(config)
+    listed = tower is not None and projector is not None
+    return tuple(key for key in beside if not (listed and key == "vision_config"))
+
+
+def _described(
+    config: Mapping[str, Any],
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """The rows of a config's vision tower and of what joins it to the text model."""
+    vision = config.get("vision_config")
+    kind = vision.get("model_type") if isinstance(vision, Mapping) else None
+    return _row("towers", kind), _row("projectors", config.get("model_type"))
 
 
 @cache

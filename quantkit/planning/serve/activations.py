@@ -8,6 +8,7 @@ from quantkit.planning.model.architecture import (
     FeedForward,
     LatentAttention,
     Layer,
+    Mixer,
     Recurrent,
 )
 
@@ -37,18 +38,18 @@ def activation_peak(architecture: Architecture, tokens: int, rows: int, tensor: 
 
 def _width(layer: Layer, hidden: int, tensor: int) -> int:
     """Bytes a token of the wider half of a block, before the ranks share them."""
-    return max(_mixer_width(layer), _feed_forward_width(layer, hidden, tensor))
+    return max(sum(map(_mixer_width, layer.mixers)), _feed_forward_width(layer, hidden, tensor))
 
 
-def _mixer_width(layer: Layer) -> int:
-    match layer.mixer:
+def _mixer_width(mixer: Mixer) -> int:
+    match mixer:
         case Attention(heads, kv_heads, head_dim):
             return 2 * (heads + 2 * kv_heads + heads) * head_dim
-        case LatentAttention() as mixer:
+        case LatentAttention():
             keys = mixer.nope_dim + mixer.rope_dim
             return 2 * mixer.heads * (2 * keys + 2 * mixer.value_dim)
         case Recurrent():
-            return 6 * layer.mixer.convolution
+            return 6 * mixer.convolution
         case _:
             return 0
 

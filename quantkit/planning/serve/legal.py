@@ -10,7 +10,8 @@ from quantkit.core.format import Format
 from quantkit.core.rules import load_fault
 from quantkit.core.scheme import Scheme
 from quantkit.core.serving import Degrees
-from quantkit.planning.model.architecture import Attention, Experts
+from quantkit.planning.model.architecture import Attention, Experts, Stored
+from quantkit.planning.model.kv import mixers
 from quantkit.planning.model.parallel import Kind, facts_of, rank_facts
 from quantkit.planning.model.weights import Build, PlannedModel
 
@@ -112,8 +113,8 @@ def head_fault(model: PlannedModel, tensor: int) -> str | None:
     Query heads divide evenly; KV heads do, or are copied a whole number of times (vLLM's
     QKVParallelLinear, SGLang's likewise).
     """
-    for mixer in dict.fromkeys(layer.mixer for layer in model.architecture.layers):
-        heads = getattr(mixer, "heads", None)
+    for mixer in dict.fromkeys(mixers(model.architecture)):
+        heads = None if isinstance(mixer, Stored) else getattr(mixer, "heads", None)
         if heads is not None and heads % tensor:
             return f"{heads} query heads do not divide evenly among {tensor} ranks"
         if isinstance(mixer, Attention):

@@ -13,7 +13,7 @@ from math import ceil, inf
 from quantkit.core.figure import Figure
 from quantkit.core.serving import CacheDtype
 from quantkit.planning.model.architecture import Architecture, Mixer, Recurrent
-from quantkit.planning.model.kv import token_bytes, window
+from quantkit.planning.model.kv import mixers, token_bytes, window
 
 BLOCK_TOKENS = 16
 
@@ -63,7 +63,7 @@ def paged_cache(
     States are in 16 bits, as they are unless `mamba_ssm_cache_dtype` says fp32.
     A chunked layer (Llama 4) counts as a sliding one, which is at most a block too many.
     """
-    found = (_kind(layer.mixer, dtype, tp) for layer in architecture.layers)
+    found = (_kind(mixer, dtype, tp) for mixer in mixers(architecture))
     kinds = Counter(kind for kind in found if kind.token or kind.state)
     state = max((kind.state for kind in kinds), default=0)
     token = max((kind.token for kind in kinds), default=0)
@@ -98,7 +98,7 @@ def paged_bytes(cache: PagedCache, tokens: int, sequences: int, in_flight: int) 
     return Figure("KV cache", blocks * cache.block_bytes, f"{blocks} blocks of {cache.rule}")
 
 
-def _kind(mixer: Mixer | None, dtype: CacheDtype, tp: int) -> _Kind:
+def _kind(mixer: Mixer, dtype: CacheDtype, tp: int) -> _Kind:
     state = 0
     if isinstance(mixer, Recurrent):  # vLLM keeps a step less than a convolution sees
         kept = mixer.convolution * (mixer.columns - 1)

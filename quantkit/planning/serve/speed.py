@@ -8,6 +8,7 @@ import math
 
 from quantkit.core.serving import Bound, Degrees
 from quantkit.planning.model.architecture import Architecture, Attention, Experts, LatentAttention
+from quantkit.planning.model.kv import mixers
 from quantkit.planning.model.parallel import Kind
 from quantkit.planning.model.weights import ONE, Build, PlannedModel, kind_bytes
 
@@ -67,7 +68,7 @@ def prefill_operations(model: PlannedModel, tokens: int) -> float:
         for kind in model.kinds
         if kind.tensor.layer is not None and kind.tensor.part in ("attention", "mlp", "experts")
     )
-    scores = sum(_attention(layer.mixer, tokens) for layer in model.architecture.layers)
+    scores = sum(_attention(mixer, tokens) for mixer in mixers(model.architecture))
     return 2.0 * weights * tokens + scores
 
 
@@ -79,7 +80,7 @@ def _attention(mixer: object, tokens: int) -> int:
         return 0
     seen = min(tokens, mixer.window or tokens)
     pairs = seen * tokens - seen**2 // 2
-    return 4 * mixer.heads * mixer.head_dim * pairs
+    return 2 * mixer.heads * (mixer.head_dim + (mixer.value_dim or mixer.head_dim)) * pairs
 
 
 def _in_use(architecture: Architecture, layer: int | None) -> float:

@@ -1,0 +1,76 @@
+"""What a config.json says of a model: by the table of families, else by transformers' own class."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from quantkit.core.errors import QuantkitError
+from quantkit.planning.model.architecture import Architecture
+from quantkit.planning.model.config import (
+    model_type_of,
+    read_architecture,
+    read_as_llama,
+    stated_dtype,
+    unread_fields,
+)
+from quantkit.planning.model.families import find
+from quantkit.planning.model.inventory import Inventory
+from quantkit.planning.model.measured import measured_model
+from quantkit.planning.model.parameters import inventory_from_config
+from quantkit.planning.model.towers import unlisted
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model's architecture, and what people have to know of it.
+
+    `measured`: its tensors, where they were built; `is_llama`: only its files have them.
+    """
+
+    config: Mapping[str, Any]
+    architecture: Architecture
+    measured: Inventory | None = None
+    notes: tuple[str, ...] = ()
+    is_llama: bool = False
+
+    @cached_property
+    def inventory(self) -> Inventory | None:
+        """All tensors, none of them quantized; None where the config does not give them."""
+        if self.measured is not None or self.is_llama:
+            return self.measured
+        return inventory_from_config(self.config, self.architecture)
+
+
+def describe(config: Mapping[str, Any], *, has_files: bool) -> Described:
+    """What a config.json's object says; of one with `has_files` the headers give the tensors.
+
+    A type that the table does not know, a field that it does not read, and a tower that it does not
+    list are measured. Where that fails a known type is read by the table all the same, and one with
+    files for its cache as a Llama.
+
+    Raises:
+        InputError: a field is missing, of the wrong kind, or at odds with another.
+        RefusedError: no decoder, or one that neither table nor transformers can size.
+    """
+    model_type = model_type_of(config)
+    dtype = stated_dtype(config) or "F32"
+    known = find(model_type) is not None
+    odd = unread_fields(config) if known else ()
+    if not has_files:
+        odd += unlisted(config)
+    if known and not odd:
+        return Described(config, read_architecture(config))
+    try:
+        return Described(config, *measured_model(config, dtype))
+    except QuantkitError as error:
+        if known:
+            note = f"not read: {', '.join(odd)}; transformers cannot build it: {error.why}"
+            return Described(config, read_architecture(config), notes=(note,))
+        if not has_files:
+            raise
+        note = (
+            f"plan does not know {model_type}, and transformers cannot build it; its weights are "
+            "those of its files, its cache that of a Llama of these sizes"
+        )
+        return Described(config, read_as_llama(config), notes=(note,), is_llama=True)
