@@ -19,7 +19,7 @@ from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.model.experts import Fused, is_fused
 from quantkit.model.skeleton import block_list, build_model, persistent_buffers, read_config, said
 
-SHORT = 40
+SHORT = 4
 """Tokens of the first run: fewer than any window has."""
 LONGER = 1024
 """Tokens that the second run has more than the first, or than the widest window."""
@@ -75,8 +75,8 @@ def measure(config: Mapping[str, Any]) -> Measured:
     """Tensors and cache of the model that a config.json's object describes; runs no custom code.
 
     Raises:
-        InputError: transformers does not know the config.
-        RefusedError: it needs custom code, is no decoder, or does not run on the meta device.
+        RefusedError: transformers does not know the config, it needs custom code, is no decoder, or
+            does not run on the meta device.
     """
     model = _built(config)
     blocks = block_list(model)
@@ -118,12 +118,10 @@ def _built(config: Mapping[str, Any]) -> Any:
         try:
             read = read_config(Path(folder))
         except QuantkitError as error:
-            known = f"model_type {config.get('model_type')!r:.60}"
             custom = isinstance(error, RefusedError)
-            why = "its code lies in its repository" if custom else error.why
-            raise type(error)(
-                f"plan cannot build {known} with transformers",
-                why=why,
+            raise RefusedError(
+                f"plan cannot build model_type {config.get('model_type')!r:.60}",
+                why="its code lies in its repository" if custom else error.why,
                 hint="the folder with its safetensors files, or a decoder of transformers",
             ) from error
     read.dtype = torch.bfloat16

@@ -29,6 +29,15 @@ def test_keys_keep_their_order() -> None:
     assert list(loads(dumps({"z": 1, "a": 2}), max_bytes=LIMIT)) == ["z", "a"]
 
 
+def test_infinity_is_read_as_transformers_writes_it_where_asked() -> None:
+    data = b'{"limit": [0.0, Infinity], "low": -Infinity}'
+    found = loads(data, max_bytes=LIMIT, infinite=True)
+    assert found == {"limit": [0.0, {"__float__": "Infinity"}], "low": {"__float__": "-Infinity"}}
+    for wrong in (b"[NaN]", b"[1e999]"):
+        with pytest.raises(ValueError, match="contains"):
+            loads(wrong, max_bytes=LIMIT, infinite=True)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

@@ -203,7 +203,8 @@ def _layer_types(fields: Fields, layers: int) -> list[str]:
     if listed is not None:
         return listed
     pattern = dict(fields.family.pattern)
-    rotary = fields.many("no_rope_layers", int, length=layers)
+    stated = fields.raw("no_rope_layers") != []  # in transformers an empty list is none
+    rotary = fields.many("no_rope_layers", int, length=layers) if stated else None
     if rotary and pattern.get("others") == "chunked_attention":
         # Llama 4: a layer without rotary positions sees everything
         return ["chunked_attention" if rope else "full_attention" for rope in rotary]

@@ -1,7 +1,7 @@
 """What a config.json says of a model: by the table of families, else by transformers' own class."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from quantkit.planning.model.config import (
     unread_fields,
 )
 from quantkit.planning.model.families import find
-from quantkit.planning.model.inventory import Inventory
+from quantkit.planning.model.inventory import Inventory, PlannedTensor
 from quantkit.planning.model.measured import measured_model
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.towers import unlisted
@@ -25,12 +25,14 @@ from quantkit.planning.model.towers import unlisted
 class Described:
     """A model's architecture, and what people have to know of it.
 
-    `measured`: its tensors, where they were built; `is_llama`: only its files have them.
+    `measured`: its tensors, where they were built; `towers`: those of them beside a text model that
+    the table has. `is_llama`: only its files have them.
     """
 
     config: Mapping[str, Any]
     architecture: Architecture
     measured: Inventory | None = None
+    towers: tuple[PlannedTensor, ...] = ()
     notes: tuple[str, ...] = ()
     is_llama: bool = False
 
@@ -39,7 +41,11 @@ class Described:
         """All tensors, none of them quantized; None where the config does not give them."""
         if self.measured is not None or self.is_llama:
             return self.measured
-        return inventory_from_config(self.config, self.architecture)
+        inventory = inventory_from_config(self.config, self.architecture)
+        if not self.towers:
+            return inventory
+        own = tuple(tensor for tensor in inventory.tensors if tensor.part != "tower")
+        return Inventory((*own, *self.towers), inventory.origin)
 
 
 def describe(config: Mapping[str, Any], *, has_files: bool) -> Described:
@@ -57,16 +63,14 @@ def describe(config: Mapping[str, Any], *, has_files: bool) -> Described:
     dtype = stated_dtype(config) or "F32"
     known = find(model_type) is not None
     odd = unread_fields(config) if known else ()
-    if not has_files:
-        odd += unlisted(config)
-    if known and not odd:
+    if known and not odd and (has_files or not unlisted(config)):
         return Described(config, read_architecture(config))
     try:
-        return Described(config, *measured_model(config, dtype))
+        architecture, measured = measured_model(config, dtype)
     except QuantkitError as error:
         if known:
             note = f"not read: {', '.join(odd)}; transformers cannot build it: {error.why}"
-            return Described(config, read_architecture(config), notes=(note,))
+            return Described(config, read_architecture(config), notes=(note,) if odd else ())
         if not has_files:
             raise
         note = (
@@ -74,3 +78,8 @@ def describe(config: Mapping[str, Any], *, has_files: bool) -> Described:
             "those of its files, its cache that of a Llama of these sizes"
         )
         return Described(config, read_as_llama(config), notes=(note,), is_llama=True)
+    if known and not odd:
+        towers = tuple(tensor for tensor in measured.tensors if tensor.part == "tower")
+        text = replace(read_architecture(config), tied=architecture.tied)
+        return Described(config, text, towers=towers)
+    return Described(config, architecture, measured)

@@ -32,8 +32,8 @@ def measured_model(config: Mapping[str, Any], dtype: str) -> tuple[Architecture,
     """The model that a config.json's object describes, in `dtype`, and all of its tensors.
 
     Raises:
-        InputError: transformers does not know the config.
-        RefusedError: it needs custom code, is no decoder, or does not run without weights.
+        RefusedError: transformers does not know the config, it needs custom code, is no decoder, or
+            does not run without weights.
     """
     from quantkit.model.measured import measure
 
@@ -96,7 +96,7 @@ def _placed(found: "Measured", tensor: PlannedTensor) -> PlannedTensor:
 
 def _layer(found: "Measured", index: int, tensors: Sequence[PlannedTensor]) -> Layer:
     mixers = _mixers(found, index, tensors)
-    feed_forward = _feed_forward(tensors, found.active.get(index))
+    feed_forward = _feed_forward(found.text, tensors, found.active.get(index))
     return Layer(mixers[0] if mixers else None, feed_forward, tuple(mixers[1:]))
 
 
@@ -161,18 +161,22 @@ def _recurrent(states: Sequence["State"]) -> Recurrent:
 
 
 def _feed_forward(
-    tensors: Sequence[PlannedTensor], active: int | None
+    text: Mapping[str, Any], tensors: Sequence[PlannedTensor], active: int | None
 ) -> FeedForward | Experts | None:
     """A block's MLP or experts, by the linears that read and write its inner width."""
     width, gated = _widths([tensor for tensor in tensors if tensor.part == "mlp"])
-    experts = [tensor for tensor in tensors if tensor.part == "experts" and tensor.linear]
-    if not experts:
+    experts = [tensor for tensor in tensors if tensor.part == "experts"]
+    stacked = [tensor.shape for tensor in experts if len(tensor.shape) == 3]
+    count = sum(tensor.linear is not None and tensor.split == "columns" for tensor in experts)
+    if not count and not stacked:
         return FeedForward(width, gated) if width else None
-    count = sum(tensor.split == "columns" for tensor in experts)
     total, two = _widths(experts)
-    if not count:
-        return FeedForward(width, gated) if width else None
-    return Experts(count, min(active or count, count), total // count, width, two)
+    if not count:  # one tensor holds all, those of gate and up side by side
+        count, narrow = stacked[0][0], min(map(prod, stacked))
+        total = narrow // (_size(text, "hidden_size") or stacked[0][1])
+        two = sum(map(prod, stacked)) > 2 * narrow
+    active = active or _size(text, "num_experts_per_tok") or count
+    return Experts(count, min(active, count), total // count, width, two)
 
 
 def _widths(tensors: Sequence[PlannedTensor]) -> tuple[int, bool]:

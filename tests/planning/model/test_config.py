@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.planning.model.architecture import Attention, Experts, FeedForward, LatentAttention
-from quantkit.planning.model.config import read_architecture
+from quantkit.planning.model.config import read_architecture, read_as_llama, unread_fields
 from quantkit.planning.model.parameters import inventory_from_config, parameter_count
 
 LLAMA: dict[str, Any] = {
@@ -29,10 +29,28 @@ def windows(**changes: Any) -> list[int | None]:
     return [layer.mixer.window for layer in layers if isinstance(layer.mixer, Attention)]
 
 
-def test_an_unknown_family_is_read_in_the_vocabulary_of_llama() -> None:
-    assert (
-        read_architecture(LLAMA | {"model_type": "new"}).layers == read_architecture(LLAMA).layers
-    )
+def test_an_unknown_family_is_read_as_a_llama_where_asked_alone() -> None:
+    unknown = LLAMA | {"model_type": "new"}
+    assert read_as_llama(unknown).layers == read_architecture(LLAMA).layers
+    with pytest.raises(RefusedError, match="plan does not know model_type 'new'"):
+        read_architecture(unknown)
+    with pytest.raises(RefusedError, match="it has no hidden_size, num_hidden_layers"):
+        read_as_llama({"model_type": "new", "num_heads": 8})
+
+
+def test_fields_that_may_tell_of_tensors_are_named() -> None:
+    quiet = {"pad_token_id": 3, "rope_scaling": {"factor": 8}, "rms_norm_eps": 1e-5, "lora": None}
+    assert unread_fields(LLAMA | quiet | {"mlp_bias": True, "extra_norm": False}) == ()
+    assert unread_fields(LLAMA | {"num_memory_tokens_layers": 4}) == ("num_memory_tokens_layers",)
+    opt = {"model_type": "opt", "hidden_size": 64, "num_hidden_layers": 2, "ffn_dim": 96}
+    opt |= {"num_attention_heads": 4, "vocab_size": 128}
+    assert unread_fields(opt | {"word_embed_proj_dim": 64}) == ()
+    assert unread_fields(opt | {"word_embed_proj_dim": 32}) == ("word_embed_proj_dim",)
+
+
+def test_an_empty_list_of_rotary_layers_is_none() -> None:
+    llama4 = {"model_type": "llama4_text", "num_local_experts": 4, "num_experts_per_tok": 1}
+    assert windows(**llama4, no_rope_layers=[]) == windows(**llama4)
 
 
 def test_layer_types_come_first() -> None:
@@ -104,7 +122,7 @@ def test_latent_attention_is_told_by_its_rank() -> None:
         "qk_nope_head_dim": 16,
         "v_head_dim": 16,
     }
-    mixer = read_architecture(LLAMA | {"model_type": "new"} | latent).layers[0].mixer
+    mixer = read_as_llama(LLAMA | {"model_type": "new"} | latent).layers[0].mixer
     assert mixer == LatentAttention(4, None, 32, 8, 16, 16)
 
 
@@ -172,11 +190,11 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], named: str) -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({"model_type": "new", "d_model": 512, "num_heads": 8}, "num_hidden_layers"),
+        ({"model_type": "new", "d_model": 512, "num_heads": 8}, "does not know model_type 'new'"),
         (LLAMA | {"model_type": "bert"}, "bert' is an encoder"),
         (LLAMA | {"model_type": "t5"}, "t5' is an encoder-decoder"),
         (LLAMA | {"model_type": "new", "is_encoder_decoder": True}, "an encoder-decoder"),
-        ({"model_type": "x" * 60}, "hidden_size"),
+        ({"model_type": "x" * 60}, "does not know model_type 'xxx"),
         (LLAMA | {"layer_types": ["retention"] * 6}, "retention"),
         (LLAMA | {"layer_types": ["linear_attention"] * 6}, "linear_attention"),
     ],

@@ -102,7 +102,7 @@ def test_a_tower_is_counted_or_said_not_to_be(quantkit: Call, llama: str) -> Non
     inner = json.loads(Path(llama).read_text())
     whole = {"model_type": "llava", "text_config": inner, "torch_dtype": "bfloat16"}
     whole["vision_config"] = {"model_type": "clip_vision_model"}
-    for model_type, noted in (("llava", False), ("internvl", True)):
+    for model_type, noted in (("llava", False), ("foobar", True)):
         change(llama, whole | {"model_type": model_type})
         _, out, _ = quantkit("plan", llama, "--gpu", "4090")
         assert ("not counted: vision_config" in out) == noted
@@ -115,8 +115,8 @@ def test_what_is_not_known_is_planned_with_a_word_or_refused(quantkit: Call, lla
     code, out, _ = quantkit("plan", llama, "--gpu", "4090")
     assert (code, "takes it for a Llama" in out) == (0, False)
     change(llama, {"model_type": "foobar"})
-    code, out, _ = quantkit("plan", llama, "--gpu", "4090")
-    assert (code, "plan does not know foobar and takes it for a Llama" in out) == (0, True)
+    code, _, error = quantkit("plan", llama, "--gpu", "4090")
+    assert (code, "plan cannot build model_type 'foobar'" in error) == (4, True)
     change(llama, {"model_type": "bert"})
     code, _, error = quantkit("plan", llama)
     assert (code, "try: a decoder" in error) == (4, True)
