@@ -14,7 +14,7 @@ from quantkit.planning.model.config import (
     stated_dtype,
     unread_fields,
 )
-from quantkit.planning.model.families import find
+from quantkit.planning.model.families import find, is_custom
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
 from quantkit.planning.model.measured import measured_model
 from quantkit.planning.model.parameters import inventory_from_config
@@ -26,7 +26,8 @@ class Described:
     """A model's architecture, and what people have to know of it.
 
     `measured`: its tensors, where they were built; `towers`: those of them beside a text model that
-    the table has. `is_llama`: only its files have them.
+    the table has. `is_llama`: only its files have them. `unbuilt`: why transformers cannot
+    build it.
     """
 
     config: Mapping[str, Any]
@@ -35,6 +36,7 @@ class Described:
     towers: tuple[PlannedTensor, ...] = ()
     notes: tuple[str, ...] = ()
     is_llama: bool = False
+    unbuilt: str = ""
 
     @cached_property
     def inventory(self) -> Inventory | None:
@@ -64,20 +66,24 @@ def describe(config: Mapping[str, Any], *, has_files: bool) -> Described:
     known = find(model_type) is not None
     odd = unread_fields(config) if known else ()
     if known and not odd and (has_files or not unlisted(config)):
-        return Described(config, read_architecture(config))
+        absent = is_custom(str(config.get("model_type"))) and "transformers has no class for it"
+        return Described(config, read_architecture(config), unbuilt=absent or "")
     try:
         architecture, measured = measured_model(config, dtype)
     except QuantkitError as error:
         if known:
-            note = f"not read: {', '.join(odd)}; transformers cannot build it: {error.why}"
-            return Described(config, read_architecture(config), notes=(note,) if odd else ())
+            notes = (f"not read: {', '.join(odd)}",) if odd else ()
+            why = error.why or error.what
+            return Described(config, read_architecture(config), notes=notes, unbuilt=why)
         if not has_files:
             raise
         note = (
             f"plan does not know {model_type}, and transformers cannot build it; its weights are "
             "those of its files, its cache that of a Llama of these sizes"
         )
-        return Described(config, read_as_llama(config), notes=(note,), is_llama=True)
+        return Described(
+            config, read_as_llama(config), notes=(note,), is_llama=True, unbuilt=error.why or ""
+        )
     if known and not odd:
         towers = tuple(tensor for tensor in measured.tensors if tensor.part == "tower")
         text = replace(read_architecture(config), tied=architecture.tied)

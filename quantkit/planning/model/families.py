@@ -60,6 +60,11 @@ def refused_as(model_type: str) -> str | None:
     return next((kind for kind, names in kinds.items() if model_type in names), None)
 
 
+def is_custom(model_type: str) -> bool:
+    """Whether a model_type of the table is one whose code lies in its repository."""
+    return model_type in _table()["custom"]["types"]
+
+
 def recurrent(kind: str) -> Mapping[str, Any]:
     """Sizes and tensors of a mixer whose cache does not grow; `kind` is one of families.toml."""
     found: Mapping[str, Any] = _table()["recurrent"][kind]

@@ -76,7 +76,8 @@ def _planned(
     if (family := load_family(architecture.model_type)) is not None:
         notes += family.notes
     model = planned_model(name, inventory, architecture, quantized)
-    return replace(model, original=original, notes=(*model.notes, *notes))
+    notes = [*model.notes, *notes]
+    return replace(model, original=original, notes=tuple(notes), unbuilt=described.unbuilt)
 
 
 def _from_config(name: str, described: Described, quantized: str | None) -> Inventory:

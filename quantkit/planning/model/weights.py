@@ -42,7 +42,8 @@ class PlannedModel:
 
     `original`: where it is quantized in a format that is known here, the model it was made of,
     from its config, and the build that its files are of it; engines' rules are about these.
-    `notes`: what people have to know of its figures. `served`: what an engine makes of its dtype,
+    `notes`: what people have to know of its figures. `unbuilt`: why transformers cannot build it,
+    as far as that is known; `quantize` needs it to. `served`: what an engine makes of its dtype,
     where the tensors are as that holds them.
     """
 
@@ -53,6 +54,7 @@ class PlannedModel:
     quantized: str | None = None
     original: "tuple[PlannedModel, Build] | None" = None
     notes: tuple[str, ...] = ()
+    unbuilt: str = ""
     served: str = ""
 
 

@@ -38,11 +38,11 @@ def run_of(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run:
     Raises:
         RefusedError: `quantize` does not take the model.
     """
-    if any(tensor.part == "experts" for tensor in model.inventory.tensors):
+    if model.unbuilt:
         raise RefusedError(
-            f"`{model.name}` cannot be quantized yet",
-            why="transformers merges its experts while it loads them, and quantize needs each",
-            hint="a published quantized checkpoint of it, or a dense model",
+            f"`{model.name}` is not quantized here",
+            why=model.unbuilt,
+            hint="a published quantized checkpoint of it, or a model that transformers has",
         )
     shape, spec = model.architecture, recipe.calibration
     return Run(

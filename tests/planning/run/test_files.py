@@ -84,8 +84,6 @@ def test_a_deeper_model_takes_no_more_memory() -> None:
 
 
 def test_what_cannot_be_quantized_is_not_planned() -> None:
-    with pytest.raises(RefusedError, match="DeepSeek"):
-        of_config("DeepSeek-V2-Lite", **GPTQ)
     with pytest.raises(RefusedError, match="group size 96"):
         of_config("Llama-3-8B", **GPTQ | {"group_size": 96})
 

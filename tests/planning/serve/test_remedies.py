@@ -136,5 +136,10 @@ def test_a_build_that_was_asked_for_and_is_refused_ends_in_4(
     assert quantkit("plan", llama, "--gpu", "4090", "--recipe", "nf4-double")[0] == 4
     Path(llama).write_text(json.dumps(known_models["Mixtral-8x7B"]["config"]))
     code, out, _ = quantkit("plan", llama, "--gpu", "h100", "--bits", "4")
+    assert (code, "next: quantkit quantize" in out) == (0, True)
+    Path(llama).write_text(
+        json.dumps(known_models["DeepSeek-V3"]["config"] | {"model_type": "kimi_k2"})
+    )
+    code, out, _ = quantkit("plan", llama, "--gpu", "h200", "--bits", "4", "--tp", "8")
     assert (code, "next: " in out) == (4, False)
-    assert "merges its experts" in out
+    assert "transformers has no class for it" in out
