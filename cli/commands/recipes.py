@@ -1,4 +1,4 @@
-"""List recipes, show one, check one against a model, or print the schema of their files."""
+"""List, show and check recipes, or print the schema of the file."""
 
 from typing import Annotated
 

@@ -41,6 +41,9 @@ from quantkit.planning.serve.speed import decode_bound, prefill_bound, read_byte
 SMALL_CHUNK, SMALL_ROWS = 2048, 256
 """vLLM's own on cards below 70 GiB."""
 
+MOST_LINEARS = 10_000
+"""Of which a run is planned unasked: every tensor of its files is, which takes seconds beyond."""
+
 Pair = tuple[Build, PlannedBuild]
 """A build, and what is known of it."""
 
@@ -123,6 +126,9 @@ def _with_run(model: PlannedModel, serving: Serving) -> Plan:
     chosen = serving.chosen or (serving.builds[-1] if serving.requested else None)
     if chosen is None or chosen.recipe is None or not chosen.parts:
         return Plan(serving=serving)
+    linears = sum(len(kind.linears) for kind in model.kinds)
+    if linears > MOST_LINEARS and not serving.requested and not model.unbuilt:
+        return Plan(chosen.recipe, serving=serving)
     try:
         return replace(plan_quantization(model, chosen.recipe), serving=serving)
     except RefusedError as error:
