@@ -10,6 +10,7 @@ from typing import Any
 
 from quantkit.planning.model.architecture import Architecture, Recurrent
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
+from quantkit.planning.model.packed import micro
 
 LINEAR_PARTS = ("attention", "mlp", "experts")
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,500}")
@@ -20,14 +21,19 @@ def block_fp8(
 ) -> Inventory | None:
     """The inventory of a 16-bit model with its linears as the config's `block` stores them.
 
-    None where that is not plain block-wise fp8: other methods, static scales, patterns for names,
-    or mixers whose linears are not listed by the names of the files.
+    Where its `expert_dtype` is "fp4" (DeepSeek-V4), experts are in MXFP4 and scales 8-bit
+    exponents. None where that is not plain block-wise fp8: other methods, static scales, patterns
+    for names, or mixers whose linears are not listed by the names of the files.
     """
     sizes, skipped = _block_of(block), _skipped(block)
+    four = block.get("expert_dtype") == "fp4"
+    scale = "F8_E8M0" if four else "F32"
     plain = (
         block.get("quant_method") == "fp8"
-        and block.get("fmt") in (None, "e4m3")
+        and block.get("fmt") in (None, "e4m3", "float8_e4m3fn")
         and block.get("activation_scheme") in (None, "dynamic")
+        and block.get("expert_dtype") in (None, "fp8", "fp4")
+        and "quantized_layers" not in block
         and not any(isinstance(layer.mixer, Recurrent) for layer in architecture.layers)
     )
     if not plain or skipped is None or sizes is None:
@@ -36,7 +42,8 @@ def block_fp8(
     for tensor in inventory.tensors:
         in_block = tensor.layer is not None and tensor.part in LINEAR_PARTS
         if in_block and tensor.linear and not (skipped and _is_skipped(tensor.linear, skipped)):
-            tensors += _stored(tensor, sizes)
+            small = four and tensor.part == "experts"
+            tensors += micro(tensor) if small else _stored(tensor, sizes, scale)
         else:
             tensors.append(tensor)
     if skipped:
@@ -45,11 +52,13 @@ def block_fp8(
     return Inventory(tuple(tensors), inventory.origin, inventory.uncounted)
 
 
-def _stored(tensor: PlannedTensor, block: list[int]) -> tuple[PlannedTensor, PlannedTensor]:
+def _stored(
+    tensor: PlannedTensor, block: list[int], scale: str
+) -> tuple[PlannedTensor, PlannedTensor]:
     rows, columns = tensor.shape
     blocks = (-(-rows // block[0]), -(-columns // block[1]))
     weight = tensor._replace(dtype="F8_E4M3", linear=None, fused=())
-    return weight, weight._replace(name=f"{tensor.name}_scale_inv", dtype="F32", shape=blocks)
+    return weight, weight._replace(name=f"{tensor.name}_scale_inv", dtype=scale, shape=blocks)
 
 
 def _fused_with(tensor: PlannedTensor, left: set[str | None]) -> PlannedTensor:

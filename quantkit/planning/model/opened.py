@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
@@ -18,9 +19,13 @@ from quantkit.planning.model.described import Described, describe
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.inventory import Inventory
 from quantkit.planning.model.original import original_of, quantization_block
+from quantkit.planning.model.packed import modelopt, mxfp4
 from quantkit.planning.model.served import own_dtype
 from quantkit.planning.model.weights import PlannedModel, planned_model
 from quantkit.recipes.loader import load_family
+
+MODELOPT = "hf_quant_config.json"
+"""Where ModelOpt says how a checkpoint is quantized, which config.json then may not."""
 
 
 def open_model(model: str) -> PlannedModel:
@@ -35,14 +40,12 @@ def open_model(model: str) -> PlannedModel:
     with _no_collection():
         if path and path.is_dir() and ((path / SINGLE).exists() or (path / INDEX).exists()):
             opened = open_checkpoint(path)
-            return _planned(path.resolve().name, opened.config, opened.names)
+            config = _with_beside(opened.config, path)
+            return _planned(path.resolve().name, config, opened.names)
         if path:
-            config = read_json(path / CONFIG if path.is_dir() else path, infinite=True)
-            if not isinstance(config, dict):
-                raise InputError(
-                    f"`{path}` does not hold a JSON object", hint="a model's config.json"
-                )
-            return _planned((path if path.is_dir() else path.resolve().parent).name, config, {})
+            folder = path if path.is_dir() else path.resolve().parent
+            config = _object(path / CONFIG if path.is_dir() else path)
+            return _planned(folder.name, _with_beside(config, folder), {})
         repo, revision = hub_id(model)
         from quantkit.checkpoint.remote import remote_headers
 
@@ -50,18 +53,45 @@ def open_model(model: str) -> PlannedModel:
         return _planned(repo, remote.config, remote.names)
 
 
+def _object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        InputError: it holds none.
+    """
+    found = read_json(path, infinite=True)
+    if not isinstance(found, dict):
+        raise InputError(f"`{path}` does not hold a JSON object", hint="a model's config.json")
+    return found
+
+
+def _with_beside(config: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """A config, with the block of ModelOpt's file beside it where it has none of its own."""
+    beside = folder / MODELOPT
+    if quantization_block(config) is not None or not beside.is_file():
+        return config
+    stated = _object(beside).get("quantization")
+    if not isinstance(stated, Mapping):
+        return config
+    return {**config, "quantization_config": {**stated, "quant_method": "modelopt"}}
+
+
 def _planned(
     name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
 ) -> PlannedModel:
+    quantized = _quantized(config)
+    notes = []
+    if quantized and not tensors and stated_dtype(config) is None:
+        config = {**config, "dtype": "bfloat16"}
+        notes.append("config.json names no dtype: plan takes bfloat16 for what is not quantized")
     described = describe(config, has_files=bool(tensors))
     architecture = described.architecture
-    quantized = _quantized(config)
     inventory = (
         _checked(inventory_from_headers(tensors, architecture))
         if tensors
         else _from_config(name, described, quantized)
     )
-    notes = [*described.notes]
+    notes += described.notes
     if not tensors and (extra := config.get("num_nextn_predict_layers")):
         notes.append(
             f"not counted: {extra!r:.9} extra prediction layer(s), for speculative decoding"
@@ -90,8 +120,16 @@ def _from_config(name: str, described: Described, quantized: str | None) -> Inve
     assert inventory is not None
     if quantized is None:
         return inventory
-    block = quantization_block(described.config) or {}
-    found = block_fp8(block, inventory, described.architecture)
+    block = {**(quantization_block(described.config) or {}), "quant_method": quantized}
+    text = described.config.get("text_config")
+    text = text if isinstance(text, Mapping) else described.config
+    if "expert_dtype" in text:
+        block["expert_dtype"] = text["expert_dtype"]
+    found = (
+        block_fp8(block, inventory, described.architecture)
+        or modelopt(block, inventory)
+        or mxfp4(block, inventory)
+    )
     if found is None:
         raise InputError(
             f"`{name}` is quantized as {quantized}, and its weight files are missing",
@@ -112,6 +150,8 @@ def _quantized(config: Mapping[str, Any]) -> str | None:
     if block is None:
         return None
     method = block.get("quant_method")
+    if method is None and block.get("quant_algo"):
+        return "modelopt"  # its older files do not name it; vLLM 0.33 reads them so
     if method is None and (block.get("load_in_8bit") or block.get("load_in_4bit")):
         return "bitsandbytes"  # files from before it had a name; transformers reads them so
     if not is_identifier(method):
