@@ -157,3 +157,41 @@ def test_what_cannot_be_built_is_refused_with_the_reason(small: Callable[[str], 
     llama = describe(config | custom | {"model_type": "new"}, has_files=True)
     assert (llama.inventory, llama.is_llama) == (None, True)
     assert "its cache that of a Llama" in llama.notes[0]
+
+
+NEMOTRON: dict[str, Any] = {
+    "model_type": "nemotron_h",
+    "vocab_size": 131072,
+    "hidden_size": 2688,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    "num_hidden_layers": 52,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "intermediate_size": 1856,
+    "moe_intermediate_size": 1856,
+    "moe_shared_expert_intermediate_size": 3712,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 6,
+    "mamba_num_heads": 64,
+    "mamba_head_dim": 64,
+    "n_groups": 8,
+    "ssm_state_size": 128,
+    "conv_kernel": 4,
+    "dtype": "bfloat16",
+}
+"""Nemotron-3-Nano-30B-A3B: 23 Mamba-2 layers, 23 of experts and 6 of attention."""
+
+
+def test_a_published_hybrid_at_full_size() -> None:
+    """It was planned as a Llama of 102 B parameters."""
+    described = describe(NEMOTRON, has_files=False)
+    assert described.inventory is not None
+    assert parameter_count(described.inventory) == 31_577_937_344
+    layers = described.architecture.layers
+    states = 23 * (2 * 4 * (64 * 64 + 2 * 8 * 128) + 4 * 64 * 64 * 128)
+    one, two = (kv.cache_bytes(described.architecture, tokens).bytes for tokens in (1, 2))
+    assert (two - one, 2 * one - two) == (6 * 2 * 2 * 128 * 2, states)
+    experts = Experts(128, active=6, width=1856, shared_width=3712, gated=False)
+    assert sum(layer.feed_forward == experts for layer in layers) == 23
