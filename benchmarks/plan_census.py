@@ -30,6 +30,7 @@ FEW = {
     "vocab_size_per_layer_input": 512,
 }
 EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
+IN_16_BITS = {"dtype": "bfloat16"}
 PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers", "layers_block_type")
 
 
@@ -73,15 +74,15 @@ def examined(folder: Path) -> dict[str, Any]:
     found |= dict.fromkeys(("parameters", "own", "off", "cache", "real", "refused"))
     start = time.perf_counter()
     try:
-        open_model(str(folder))
+        model = open_model(str(folder))
         found["seconds"] = time.perf_counter() - start
-        whole = described(config)
+        inventory = described(config).inventory if model.quantized else model.inventory
     except QuantkitError as error:
         reason = f"{error.what}: {error.why}" if error.why else error.what
         return found | {"refused": reason, "seconds": time.perf_counter() - start}
-    assert whole.inventory is not None
-    found["by"] = "table" if whole.measured is None and not whole.towers else "class"
-    found["parameters"] = parameter_count(whole.inventory)
+    assert inventory is not None
+    found["by"] = "table" if inventory.origin == "config.json" else "class"
+    found["parameters"] = parameter_count(inventory)
     found["own"] = own_count(config)
     if found["own"]:
         found["off"] = abs(100 * (found["parameters"] / found["own"] - 1))
@@ -127,13 +128,14 @@ def own_count(config: Mapping[str, Any]) -> int | None:
 
 
 def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The text model with few layers, experts and words; its attention is as it was."""
+    """The model with few layers, experts and words; its attention is as it was."""
     found = plain(config)
-    inner = found.pop("text_config", None)
-    if isinstance(inner, Mapping):
-        kept = {key: found[key] for key in ("model_type",) if key not in inner}
-        found = {**kept, **inner}
     found.pop("architectures", None)
+    if isinstance(text := found.get("text_config"), Mapping):
+        vision = dict(found.get("vision_config") or {})
+        vision |= {key: 2 for key in ("depth", "num_hidden_layers") if vision.get(key)}
+        vision |= {key: [0] for key in ("deepstack_visual_indexes",) if vision.get(key)}
+        return {**found, "text_config": shrunk(text), "vision_config": vision, **IN_16_BITS}
     found = {key: min(FEW[key], v) if key in FEW and v else v for key, v in found.items()}
     layers = min(LAYERS, found.get("num_hidden_layers") or LAYERS)
     found["num_hidden_layers"] = layers
@@ -143,22 +145,26 @@ def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(pattern := found.get("hybrid_override_pattern"), str):
         found["hybrid_override_pattern"] = pattern[:layers]
     found |= {key: 16 for key in EXPERTS if found.get(key)}
-    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        found[key] = None
-    return found | {"dtype": "bfloat16"}
+    found |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return found | IN_16_BITS
 
 
 def caches(config: Mapping[str, Any]) -> dict[str, Any]:
     """Bytes of the cache of a shrunk model, planned and real; empty where it cannot be made."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.initialization import no_init_weights
 
     from quantkit.planning.model.kv import dynamic_cache
 
     try:
         small = shrunk(config)
-        model = AutoModelForCausalLM.from_config(built(small)).to(torch.bfloat16).eval()
+        auto = AutoModelForImageTextToText if "text_config" in small else AutoModelForCausalLM
+        with no_init_weights():
+            model = auto.from_config(built(small)).to(torch.bfloat16).eval()
         with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
             output = model(torch.ones(1, TOKENS, dtype=torch.long), use_cache=True)
         cache = output.get("past_key_values", output.get("cache_params"))
         real = sum(t.nbytes for layer in cache.layers for t in tensors(vars(layer)))

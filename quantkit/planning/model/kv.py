@@ -166,4 +166,6 @@ def _rule(architecture: Architecture, dtype: CacheDtype, tp: int) -> str:
     if any(isinstance(mixer, LatentAttention) for mixer in mixers(architecture)):
         return f"(KV rank + rope) * bytes in {dtype}, over the layers; a copy for each rank (MLA)"
     heads = "KV heads" if tp == 1 else f"max(1, KV heads // {tp})"
-    return f"2 * {heads} * head_dim * bytes in {dtype}, over the layers that store"
+    beside = any(isinstance(mixer, Stored) for mixer in mixers(architecture))
+    more = ", and further vectors" if beside else ""
+    return f"2 * {heads} * head_dim * bytes in {dtype}, over the layers that store{more}"
