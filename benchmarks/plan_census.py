@@ -68,6 +68,7 @@ def examined(folder: Path) -> dict[str, Any]:
     from quantkit.core.errors import QuantkitError
     from quantkit.planning.model.opened import open_model
     from quantkit.planning.model.parameters import parameter_count
+    from quantkit.planning.model.towers import unlisted
 
     config = json.loads((folder / "config.json").read_text())
     found: dict[str, Any] = {"model": folder.name, "type": config.get("model_type"), "by": ""}
@@ -81,7 +82,8 @@ def examined(folder: Path) -> dict[str, Any]:
         reason = f"{error.what}: {error.why}" if error.why else error.what
         return found | {"refused": reason, "seconds": time.perf_counter() - start}
     assert inventory is not None
-    found["by"] = "table" if inventory.origin == "config.json" else "class"
+    listed = inventory.origin == "config.json" and not unlisted(config)
+    found["by"] = "table" if listed else "class"
     found["parameters"] = parameter_count(inventory)
     found["own"] = own_count(config)
     if found["own"]:
@@ -161,7 +163,9 @@ def caches(config: Mapping[str, Any]) -> dict[str, Any]:
         small = shrunk(config)
         auto = AutoModelForImageTextToText if "text_config" in small else AutoModelForCausalLM
         with no_init_weights():
-            model = auto.from_config(built(small)).to(torch.bfloat16).eval()
+            eager = built(small)
+            eager._attn_implementation = "eager"  # noqa: SLF001 - all families have it
+            model = auto.from_config(eager).to(torch.bfloat16).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()
