@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from quantkit.checkpoint.reader import Checkpoint
+from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.shards import TensorSpec
 from quantkit.core.errors import RefusedError
 from quantkit.eval.scoring import Side, Span, TokenScores, slices

@@ -2,8 +2,8 @@
 
 import hashlib
 
+from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.manifest import read_manifest
-from quantkit.checkpoint.reader import Checkpoint
 from quantkit.checkpoint.stored import Source
 from quantkit.results.schema import Subject
 

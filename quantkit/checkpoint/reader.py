@@ -2,82 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.filenames import CONFIG, INDEX, PICKLES, SINGLE, TEMPLATES
-from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, read_json, sha256
+from quantkit.checkpoint.files import Fingerprint, inside, opened, read_json
 from quantkit.checkpoint.header import MAX_HEADER, read_header
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 
 if TYPE_CHECKING:
-    import torch
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model folder with validated headers.
-
-    `config` is the content of config.json, `names` every tensor of every shard, `files` the other
-    files (sorted, relative; a subfolder is named once, with a slash at its end).
-    """
-
-    folder: Path
-    config: dict[str, Any]
-    names: dict[str, TensorInfo]
-    files: tuple[str, ...]
-    fingerprints: dict[str, Fingerprint]
-
-    def tensor(self, name: str, item: int | None = None) -> torch.Tensor:
-        """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
-
-        With `item` only that one of its first dimension is read. The caller may modify it.
-
-        Raises:
-            KeyError: no tensor of that name.
-            IntegrityError: the source changed since it was opened.
-            ResourceError: the disk fails.
-        """
-        from quantkit.checkpoint.tensors import read_tensor
-
-        info = self.names[name] if item is None else self.names[name].item(item)
-        path = inside(self.folder, info.shard)
-        return read_tensor(path, name, info, self.fingerprints[info.shard])
-
-    def sha256(self, name: str) -> str:
-        """SHA-256 of the weight file or config `name`, read once as long as it stays the same.
-
-        Raises:
-            IntegrityError: the source changed since it was opened.
-        """
-        return _sha256(self.folder / name, self.fingerprints[name])
-
-    def check_unchanged(self) -> None:
-        """Check that config and shards are still the files that were opened.
-
-        Raises:
-            IntegrityError: one of them changed or is missing.
-        """
-        for name, expected in self.fingerprints.items():
-            try:
-                with opened(inside(self.folder, name)) as (_, fingerprint):
-                    same = fingerprint == expected
-            except InputError:
-                same = False
-            if not same:
-                raise changed(self.folder / name)
-
-
-@lru_cache(maxsize=4096)
-def _sha256(path: Path, fingerprint: Fingerprint) -> str:
-    digest = sha256(path)
-    with opened(path) as (_, found):
-        if found != fingerprint:
-            raise changed(path)
-    return digest
+    pass
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:

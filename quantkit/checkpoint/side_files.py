@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
+from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.filenames import PICKLES, SUMS, TEMPLATES, VOCABULARIES
 from quantkit.checkpoint.files import inside, opened
-from quantkit.checkpoint.reader import Checkpoint
+from quantkit.checkpoint.quantization import plain_config
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import InputError
 
@@ -35,6 +36,7 @@ OWN = {
     "quantkit.json": "describes the original",
     SUMS: "holds for the original only",
     "quantize_config.json": "describes another quantization",
+    "hf_quant_config.json": "describes another quantization",
 }
 OTHER_WEIGHTS = (
     *PICKLES,
@@ -77,8 +79,8 @@ def edited_config(config: Mapping[str, Any], block: Mapping[str, Any]) -> dict[s
 
     `trust_remote_code` is removed: trust is the user's decision, not the folder's.
     """
-    dropped = ("quantization_config", "trust_remote_code")
-    kept = {key: value for key, value in config.items() if key not in dropped}
+    kept = plain_config(config)
+    kept.pop("trust_remote_code", None)
     return kept | {"quantization_config": dict(block)}
 
 

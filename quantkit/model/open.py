@@ -4,13 +4,15 @@ from pathlib import Path
 
 import torch
 
+from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.dtypes import TORCH_DTYPES
-from quantkit.checkpoint.reader import Checkpoint, open_checkpoint
+from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format
 from quantkit.core.session import Session
 from quantkit.model.complete import check_complete
+from quantkit.model.float_codes import float_codes
 from quantkit.model.opened import OpenModel, computed_in
 from quantkit.model.skeleton import Skeleton, build_skeleton, read_config, tied_to
 from quantkit.model.weight_map import WeightMap, map_weights
@@ -21,6 +23,8 @@ def open_model(
 ) -> OpenModel:
     """Open a plain model, or an artifact in a supported format, to run it block by block.
 
+    Weights in 8- and 4-bit floats are read as the dense ones that they stand for.
+
     A `skeleton` that is given is used; otherwise one is built.
 
     Raises:
@@ -28,16 +32,18 @@ def open_model(
         RefusedError: its architecture, format or tensor layout is not supported.
     """
     checkpoint = open_checkpoint(folder)
+    coding = float_codes(checkpoint.names, checkpoint.config)
+    checkpoint = checkpoint.decoded(coding) if coding else checkpoint
     if skeleton is None:
         skeleton = build_skeleton(read_config(folder, session), session)
     weights = map_weights(skeleton.rules, checkpoint.names)
     source = _dtype(skeleton, checkpoint, weights)
     device = torch.device(session.device)
     dtype = computed_in(source, device)
-    found = _format(checkpoint)
-    model = OpenModel(skeleton, checkpoint, weights, found, source, dtype, device)
+    output = _format(checkpoint)
+    model = OpenModel(skeleton, checkpoint, weights, output, source, dtype, device)
     wanted = {name: (model.place(name), shape) for name, shape in model.tensors()}
-    check_complete(folder, checkpoint.names, wanted, plain=found is None)
+    check_complete(folder, checkpoint.names, wanted, plain=output is None)
     return model
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from quantkit.checkpoint.reader import Checkpoint
+from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.core.errors import InputError
 from quantkit.core.format import Format
 from quantkit.core.progress import Progress, Report, silent
@@ -16,6 +16,7 @@ from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
+from quantkit.model.format_codes import format_codes
 from quantkit.model.skeleton import (
     Skeleton,
     is_linear,
@@ -25,7 +26,7 @@ from quantkit.model.skeleton import (
     tied_to,
 )
 from quantkit.model.walk import BlockInputs, embed, head_of, release
-from quantkit.model.weight_map import Convert, Place, WeightMap
+from quantkit.model.weight_map import Convert, Place, WeightMap, map_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -67,6 +68,17 @@ class OpenModel:
     def config(self) -> Any:
         """The transformers config."""
         return self.skeleton.model.config
+
+    def dense(self) -> "OpenModel":
+        """The model with its quantized linears decoded; a plain one as it is."""
+        if self.format is None:
+            return self
+        coding = format_codes(
+            self.skeleton, self.weights, self.format, self.dtype_name, self.scheme
+        )
+        checkpoint = self.checkpoint.decoded(coding)
+        weights = map_weights(self.skeleton.rules, checkpoint.names)
+        return replace(self, checkpoint=checkpoint, weights=weights, format=None)
 
     def place(self, name: str) -> Place | None:
         """Where tensor `name` of the model is stored; None where it is not."""

@@ -49,7 +49,7 @@ def build(
             records.append(ModuleRecord(linear, label, solved.loss, solved.notes, digest))
     ledger = dict(_ledger(model, prepared, written))
     for name, disposition in ledger.items():
-        if disposition == "copied":
+        if disposition in ("copied", "decoded"):
             writer.add(name, model.checkpoint.tensor(name))
     for part in dense_parts(model, schemes):
         if model.stored_name(part) not in written:
@@ -63,6 +63,9 @@ def build(
 
 
 def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:
+    """What became of each stored tensor, and of each weight that some of them are decoded to."""
+    source = model.checkpoint
+    coding = source.coding
     quantized = sources(model, prepared.plan.schemes)
     apart = {
         name
@@ -74,8 +77,12 @@ def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator
             yield name, "quantized"
         elif name in apart:
             yield name, "split"
+        elif name in changed:
+            yield name, "rescaled"
         else:
-            yield name, "rescaled" if name in changed else "copied"
+            yield name, "decoded" if name in coding.tensors else "copied"
+    yield from ((name, "merged") for name in coding.parts - set(source.names))
+    yield from ((name, "dropped") for name in coding.dropped)
 
 
 def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Report) -> None:

@@ -47,13 +47,8 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
         InputError: unknown method, format, engine or option, or an override that matches nothing.
         RefusedError: model, method, format or a target engine does not support the recipe.
     """
+    model = model.dense()
     method, output, engines, options = parts_of(recipe)
-    if model.format is not None:
-        raise RefusedError(
-            f"`{model.checkpoint.folder}` is already quantized",
-            why=f"its config.json has a quantization_config of format {model.format.name}",
-            hint="use the original model, in bf16, fp16 or fp32",
-        )
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
     structure = trace_structure(model.skeleton)
@@ -82,6 +77,12 @@ def _with_the_rest(
     remarks = []
     if idle:
         remarks.append(f"{len(idle)} linears that the forward never calls are copied")
+    if coded := model.checkpoint.coding.tensors:
+        remarks.append(
+            f"the source is quantized already: {len(coded)} weights in "
+            f"{model.checkpoint.coding.label} are "
+            "decoded first, and the loss of both quantizations adds up"
+        )
     if unused := model.weights.unused:
         copied = f"copied, as the model's class does not use them: {len(unused)}"
         remarks.append(f"{copied}, first `{unused[0]}`")

@@ -9,7 +9,7 @@ import pytest
 import transformers
 
 import quantkit
-from quantkit.checkpoint.reader import Checkpoint
+from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.model import open as opening
 
 

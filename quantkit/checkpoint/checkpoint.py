@@ -1,0 +1,125 @@
+"""A model folder: the tensors in its files, one in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quantkit.checkpoint.coded import Coded, Coding
+from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, sha256
+from quantkit.checkpoint.quantization import dense_dtype, plain_config
+from quantkit.checkpoint.stored import DTYPE_BYTES, TensorInfo
+from quantkit.core.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model folder with validated headers.
+
+    `config` is the content of config.json, `names` every tensor of every shard, `files` the other
+    files (sorted, relative; a subfolder is named once, with a slash at its end).
+
+    What is `coded` in it is read dense: `names` and `config` are then those of the dense model, and
+    `stored` has the tensors of the shards.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    names: dict[str, TensorInfo]
+    files: tuple[str, ...]
+    fingerprints: dict[str, Fingerprint]
+    coding: Coding = field(default_factory=Coding)
+    stored: Mapping[str, TensorInfo] = field(default_factory=dict)
+
+    def tensor(self, name: str, item: int | None = None) -> torch.Tensor:
+        """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
+
+        A coded one is decoded. With `item` only that one of its first dimension is read. The caller
+        may modify it.
+
+        Raises:
+            KeyError: no tensor of that name.
+            InputError: the parts of a coded one do not fit together.
+            IntegrityError: the source changed since it was opened.
+            ResourceError: the disk fails.
+        """
+        coded = self.coding.tensors.get(name)
+        if coded is None:
+            return self._read(name, item)
+        if item is None and len(coded.shape) > 2:  # a stack of matrices
+            import torch
+
+            return torch.stack([self.tensor(name, each) for each in range(coded.shape[0])])
+        parts = {part: self._part(coded, part, item) for part in coded.parts}
+        try:
+            return coded.decode(parts, self.names[name].dtype)
+        except InputError as error:
+            raise InputError(
+                f"`{name}` cannot be decoded: {error.what}", why=error.why, hint=error.hint
+            ) from error
+
+    def _part(self, coded: Coded, part: str, item: int | None) -> torch.Tensor:
+        """A stored tensor, of a stack the item's; what all items share is read whole."""
+        name = coded.parts[part]
+        shape = self.stored[name].shape
+        stacked = item is not None and len(shape) > 0 and shape[0] == coded.shape[0]
+        return self._read(name, item if stacked else None)
+
+    def _read(self, name: str, item: int | None) -> torch.Tensor:
+        from quantkit.checkpoint.tensors import read_tensor
+
+        info = (self.stored or self.names)[name]
+        info = info if item is None else info.item(item)
+        path = inside(self.folder, info.shard)
+        return read_tensor(path, name, info, self.fingerprints[info.shard])
+
+    def decoded(self, coding: Coding) -> Checkpoint:
+        """The same files as a dense model: its tensors, and its config without a quantization."""
+        dtype = dense_dtype(self.config)
+        gone = coding.parts | set(coding.dropped)
+        names = {name: info for name, info in self.names.items() if name not in gone}
+        for name, each in coding.tensors.items():
+            codes = self.names[next(iter(each.parts.values()))]
+            size = prod(each.shape) * DTYPE_BYTES[dtype]
+            names[name] = TensorInfo(dtype, each.shape, codes.shard, 0, size)
+        config = plain_config(self.config)
+        return replace(self, names=names, config=config, coding=coding, stored=self.names)
+
+    def sha256(self, name: str) -> str:
+        """SHA-256 of the weight file or config `name`, read once as long as it stays the same.
+
+        Raises:
+            IntegrityError: the source changed since it was opened.
+        """
+        return _sha256(self.folder / name, self.fingerprints[name])
+
+    def check_unchanged(self) -> None:
+        """Check that config and shards are still the files that were opened.
+
+        Raises:
+            IntegrityError: one of them changed or is missing.
+        """
+        for name, expected in self.fingerprints.items():
+            try:
+                with opened(inside(self.folder, name)) as (_, fingerprint):
+                    same = fingerprint == expected
+            except InputError:
+                same = False
+            if not same:
+                raise changed(self.folder / name)
+
+
+@lru_cache(maxsize=4096)
+def _sha256(path: Path, fingerprint: Fingerprint) -> str:
+    digest = sha256(path)
+    with opened(path) as (_, found):
+        if found != fingerprint:
+            raise changed(path)
+    return digest

@@ -1,0 +1,142 @@
+"""Which tensors of a checkpoint are weights in 8- or 4-bit floats, and which hold their scales.
+
+DeepSeek's fp8 (V3, V4), FBGEMM's and Mistral's fp8, compressed-tensors' float layouts, ModelOpt's
+FP8 and NVFP4, and gpt-oss's MXFP4 differ in names only: codes, scales, at times a second scale of
+all scales. Dtypes and shapes in the headers say the rest, so no table of methods is needed.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+
+from quantkit.checkpoint.coded import Coded, Coding
+from quantkit.checkpoint.dtypes import TORCH_DTYPES
+from quantkit.checkpoint.quantization import quantization_block
+from quantkit.checkpoint.stored import TensorInfo
+from quantkit.core.errors import RefusedError
+from quantkit.grid.floats import Block, dequantize_floats, scales_of
+
+FP8 = ("F8_E4M3", "F8_E5M2")
+BYTES = ("U8", "I8")
+"""Of two e2m1 codes each."""
+PACKED = ("_packed", "_blocks")
+"""Ends of the codes' name that the dense weight's lacks."""
+SCALES = ("_scale_inv", "_scale", "_scales")
+"""Ends of the scales' name, after the dense weight's."""
+BESIDE = ("scale", "qscale_weight")
+"""Names of the scales beside a `weight`."""
+DIVISOR, FACTOR = "_global_scale", "_scale_2"
+"""Ends of the name of the scale of all scales."""
+GROUPS = (16, 32)
+"""Weights that share a scale in 4-bit floats."""
+OF_ACTIVATIONS = (
+    *("input_scale", "input_global_scale", "input_scale_inv", "activation_scale", "qscale_act"),
+    *("output_scale", "k_scale", "v_scale", "q_scale", "prob_scale", "kv_scale", "weight_shape"),
+)
+"""Tensors of activations and caches that are quantized, and shapes: nothing of the dense model."""
+
+
+def float_codes(names: Mapping[str, TensorInfo], config: Mapping[str, Any]) -> Coding | None:
+    """The weights in 8- and 4-bit floats of a checkpoint; None where it has none.
+
+    Raises:
+        RefusedError: a weight has no scale that is known.
+    """
+    found = dict(_coded(names, _declared(config)))
+    if not found:
+        return None
+    dropped = tuple(n for n in names if n.rpartition(".")[2] in OF_ACTIVATIONS)
+    kinds = sorted({_kind(names, each) for each in found.values()})
+    coding = Coding(found, dropped, " and ".join(kinds))
+    lost = sorted(n for n in names if names[n].dtype in FP8 and n not in coding.parts)
+    if lost:
+        raise RefusedError(
+            f"`{lost[0]}` is in 8-bit floats, and its scale was not found",
+            why=f"{len(lost)} tensors are; known are scales named {', '.join((*SCALES, *BESIDE))}",
+            hint="use the model in bf16",
+        )
+    return coding
+
+
+def _coded(names: Mapping[str, TensorInfo], block: Block | None) -> Iterator[tuple[str, Coded]]:
+    """Each dense weight, by name, with the tensors that it is stored in."""
+    for name, info in names.items():
+        if info.dtype not in (*FP8, *BYTES):
+            continue
+        dense = next((name.removesuffix(end) for end in PACKED if name.endswith(end)), name)
+        scales = _scales(names, dense)
+        if scales is None or scales == name:
+            continue
+        if info.dtype in BYTES and not _is_four_bits(info, names[scales]):
+            continue
+        parts = {"codes": name, "scales": scales}
+        parts |= {end: dense + end for end in (DIVISOR, FACTOR) if dense + end in names}
+        shape = _shape(info, names[scales])
+        swapped = len(info.shape) > len(shape)  # gpt-oss: blocks of outputs, read as (in, out)
+        if swapped:
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        yield dense, Coded(parts, shape, partial(_dense, block=block, swapped=swapped))
+
+
+def _kind(names: Mapping[str, TensorInfo], coded: Coded) -> str:
+    """What people call the codes of a weight."""
+    if names[coded.parts["codes"]].dtype in FP8:
+        return "fp8"
+    return "nvfp4" if names[coded.parts["scales"]].dtype in FP8 else "mxfp4"
+
+
+def _scales(names: Mapping[str, TensorInfo], dense: str) -> str | None:
+    stem = dense.removesuffix("weight")
+    beside = [stem + name for name in BESIDE] if stem != dense else []
+    return next((n for n in (*(dense + end for end in SCALES), *beside) if n in names), None)
+
+
+def _shape(codes: TensorInfo, scales: TensorInfo) -> tuple[int, ...]:
+    """The dense weight's shape (.., out, in); a block's codes may have their own dimension."""
+    if codes.dtype in FP8:
+        return codes.shape
+    lead = max(len(scales.shape) - 1, 0)
+    return (*codes.shape[:lead], 2 * prod(codes.shape[lead:]))
+
+
+def _is_four_bits(codes: TensorInfo, scales: TensorInfo) -> bool:
+    """Whether bytes are e2m1 codes, by the groups of the scales: integers have other scales."""
+    *lead, width = _shape(codes, scales)
+    grids = [(*lead, width // group) for group in GROUPS if width % group == 0]
+    return scales.dtype in ("F8_E4M3", "F8_E8M0", "U8") and scales.shape in grids
+
+
+def _dense(
+    parts: Mapping[str, torch.Tensor], dtype: str, *, block: Block | None, swapped: bool
+) -> torch.Tensor:
+    """The weight (out, in) in `dtype`, or (in, out) where `swapped`."""
+    codes, scales = parts["codes"], scales_of(parts["scales"])
+    if DIVISOR in parts:
+        scales = scales / parts[DIVISOR].float()
+    if FACTOR in parts:
+        scales = scales * parts[FACTOR].float()
+    weight = dequantize_floats(codes.reshape(len(codes), -1), scales, TORCH_DTYPES[dtype], block)
+    return weight.T.contiguous() if swapped else weight
+
+
+def _declared(config: Mapping[str, Any]) -> Block | None:
+    """The size of a block (rows, columns) that a config declares."""
+    stated = quantization_block(config)
+    groups = stated.get("config_groups")
+    weights = [
+        g["weights"]
+        for g in (groups.values() if isinstance(groups, Mapping) else ())
+        if isinstance(g, Mapping) and isinstance(g.get("weights"), Mapping)
+    ]
+    found = [stated.get("weight_block_size"), *(w.get("block_structure") for w in weights)]
+    for sizes in found:
+        if isinstance(sizes, list) and len(sizes) == 2 and all(_is_size(n) for n in sizes):
+            return sizes[0], sizes[1]
+    return None
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value > 0

@@ -1,0 +1,141 @@
+"""Sources in 8- and 4-bit floats are read as the dense weights that they mean."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.model.open import open_model
+from tests.float_forms import FORMS, e2m1, rewrite
+
+BOTH = ("llama", "experts_apart")
+
+
+@pytest.mark.parametrize("family", BOTH)
+@pytest.mark.parametrize("form", FORMS)
+def test_each_weight_is_what_its_codes_mean(
+    tiny_checkpoint: Callable[..., Path], form: str, family: str
+) -> None:
+    folder = tiny_checkpoint(family, private=True, dtype="bfloat16")
+    meant = rewrite(folder, form)
+    model = open_model(folder)
+    assert model.format is None
+    for name, weight in meant.items():
+        found = model.stored(name)
+        assert found.dtype is torch.bfloat16
+        assert torch.equal(found, weight.to(torch.bfloat16)), name
+    assert set(model.checkpoint.coding.tensors) == set(meant)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_stored_tensor_is_part_of_a_weight_or_dropped(
+    tiny_checkpoint: Callable[..., Path], form: str
+) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, form)
+    source = open_model(folder).checkpoint
+    parts, dropped = source.coding.parts, set(source.coding.dropped)
+    plain = set(source.names) - set(source.coding.tensors)
+    assert parts | dropped | plain == set(source.stored)
+    assert not parts & dropped
+
+
+@pytest.mark.parametrize("family", ["llama", "latent_attention"])
+def test_block_fp8_is_what_transformers_reads(
+    tiny_checkpoint: Callable[..., Path], family: str
+) -> None:
+    """transformers has no 8-bit floats on a CPU and decodes them, too."""
+    folder = tiny_checkpoint(family, private=True, dtype="bfloat16")
+    rewrite(folder, "fp8_block")
+    truth = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    expected = truth.state_dict()
+    model = open_model(folder)
+    whole = [name for name, _ in model.tensors() if name in expected]
+    assert whole
+    for name in whole:
+        assert torch.equal(model.stored(name), expected[name].to(model.stored(name).dtype)), name
+    for fused in model.skeleton.rules.fused:
+        for name, expert, role in fused.parts():
+            part = fused.part(expected[fused.name][expert], role)
+            assert torch.equal(model.stored(name), part), name
+
+
+def test_gpt_oss_mxfp4_is_what_transformers_reads(tiny_checkpoint: Callable[..., Path]) -> None:
+    folder = tiny_checkpoint("experts_fused", private=True, dtype="bfloat16")
+    as_gpt_oss(folder)
+    truth = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    expected = truth.state_dict()
+    model = open_model(folder)
+    for fused in model.skeleton.rules.fused:
+        for name, expert, role in fused.parts():
+            part = fused.part(expected[fused.name][expert], role)
+            assert torch.equal(model.stored(name), part), name
+
+
+def as_gpt_oss(folder: Path) -> None:
+    """Store the experts of a dense gpt-oss as OpenAI publishes them."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [n for n in tensors if n.endswith("_proj") and "experts" in n]:
+        rows = tensors.pop(name).float().transpose(1, 2)  # (experts, out, in)
+        groups = rows.reshape(*rows.shape[:2], -1, 32)
+        exponents = torch.log2(groups.abs().amax(-1) / 6).ceil().clamp(-127, 127)
+        tensors[f"{name}_blocks"] = e2m1(groups / exponents.exp2()[..., None])
+        tensors[f"{name}_scales"] = (exponents + 127).to(torch.uint8)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    skipped = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": skipped}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_one_expert_of_a_stack_is_decoded_alone(
+    tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_checkpoint("experts_fused", private=True, dtype="bfloat16")
+    as_gpt_oss(folder)
+    model = open_model(folder)
+    read: list[int] = []
+    from quantkit.checkpoint import tensors
+
+    original = tensors.read_tensor
+
+    def counted(*arguments: object) -> torch.Tensor:
+        found: torch.Tensor = original(*arguments)  # type: ignore[arg-type]  # passed on
+        read.append(found.nbytes)
+        return found
+
+    monkeypatch.setattr(tensors, "read_tensor", counted)
+    weight = model.stored("model.layers.0.mlp.experts.1.down_proj.weight")
+    assert sum(read) == weight.numel() // 2 + weight.numel() // 32
+
+
+def test_8_bit_floats_without_scales_are_refused(tiny_checkpoint: Callable[..., Path]) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, "fp8_block")
+    _without(folder, "model.layers.1.mlp.up_proj.weight_scale_inv")
+    with pytest.raises(RefusedError, match="its scale was not found"):
+        open_model(folder)
+
+
+def test_scales_of_another_block_are_told_with_the_weights_name(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, "fp8_block")
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors[f"{name}_scale_inv"] = torch.ones(7, 3)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=f"`{name}` cannot be decoded"):
+        open_model(folder).stored(name)
+
+
+def _without(folder: Path, name: str) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
