@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Coding:
     dropped: tuple[str, ...] = ()
     label: str = ""
 
-    @property
+    @cached_property
     def parts(self) -> set[str]:
         """The stored tensors that dense ones are computed from."""
         return {name for each in self.tensors.values() for name in each.parts.values()}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from quantkit.checkpoint.quantization import quantization_block
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError
 from quantkit.core.format import Format
@@ -11,25 +12,13 @@ from quantkit.planning.model.described import Described
 from quantkit.planning.model.weights import Build, PlannedModel, planned_model
 
 
-def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The block that says how a checkpoint is quantized; None where there is none.
-
-    The config's own, else its `text_config`'s: transformers 5.23 and vLLM 0.33 source.
-    """
-    for part in (config, config.get("text_config")):
-        block = part.get("quantization_config") if isinstance(part, Mapping) else None
-        if isinstance(block, Mapping):
-            return block
-    return None
-
-
 def original_of(name: str, described: Described, method: str) -> tuple[PlannedModel, Build] | None:
     """The model that a checkpoint was quantized from, and the build that it is of it.
 
     None where no format here reads the `quant_method` or what its block says, or where the config
     does not give the tensors.
     """
-    block = {**(quantization_block(described.config) or {}), "quant_method": method}
+    block = {**quantization_block(described.config), "quant_method": method}
     found = next((f for f in _formats() if f.matches(block)), None)
     if found is None or described.inventory is None:
         return None
