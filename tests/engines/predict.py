@@ -8,6 +8,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from safetensors.torch import save_file
 Answer = tuple[torch.Tensor, dict[str, Any]]
 
 
-def transformers(folder: str, tokens: list[list[int]]) -> Answer:
-    """Logits of a float32 model, and every key that was missing or left over."""
+def transformers(
+    folder: str, tokens: list[list[int]], dtype: torch.dtype = torch.float32
+) -> Answer:
+    """Logits of a model in `dtype`, and every key that was missing or left over."""
     from transformers import AutoModelForCausalLM
 
     model, info = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True
+        folder, dtype=dtype, output_loading_info=True
     )
     with torch.no_grad():
         logits = model.eval()(torch.tensor(tokens)).logits.float()
@@ -69,6 +72,7 @@ def vllm(folder: str, tokens: list[list[int]]) -> Answer:
 
 ENGINES: dict[str, Callable[[str, list[list[int]]], Answer]] = {
     "transformers": transformers,
+    "transformers_bf16": partial(transformers, dtype=torch.bfloat16),
     "gptqmodel": gptqmodel,
     "vllm": vllm,
 }
