@@ -41,7 +41,8 @@ class ModelFacts:
 
     `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense,
     `head` the output head. `dtype` is the model's own ("bfloat16", "float16", "float32").
-    `block_prefix` is the module path of the block list, e.g. `model.layers`.
+    `block_prefix` is the path of the block list in the checkpoint, e.g. `model.layers`, and
+    `block_module` that in transformers' model.
     """
 
     schemes: Mapping[str, Scheme]
@@ -49,6 +50,7 @@ class ModelFacts:
     head: str | None
     dtype: str
     block_prefix: str
+    block_module: str = ""
 
     @property
     def dense(self) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from quantkit.grid.qtensor import QTensor
 
 BITS = (2, 3, 4, 8)
+FOUND = ("transformer.h", "model.decoder.layers", "gpt_neox.layers", "model.layers")
+"""Paths of blocks that transformers finds by itself (optimum 2.3)."""
 
 
 def encode(
@@ -113,8 +115,8 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
     """The block that transformers, GPTQModel, vLLM and SGLang read.
 
     Dense linears are excluded in two fields. transformers reads only
-    `modules_in_block_to_quantize`, GPTQModel and SGLang read only the negative rules of `dynamic`,
-    and vLLM reads both.
+    `modules_in_block_to_quantize`, of the blocks that it finds or that are named, GPTQModel and
+    SGLang read only the negative rules of `dynamic`, and vLLM reads both. Towers are in the rules.
     """
     scheme = model.one_scheme(layout)
     block: dict[str, Any] = {
@@ -129,12 +131,15 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
         "lm_head": False,
         "meta": {"quantizer": [f"quantkit:{__version__}"]},
     }
-    prefix = f"{model.block_prefix}."
-    left_out = [name for name in model.dense if name.startswith(prefix)]
+    if model.block_module and not model.block_module.startswith(FOUND):
+        block["block_name_to_quantize"] = model.block_module
+    left_out = [name for name in model.dense if _in_block(name)]
     if left_out:
         rules = (name.replace(".", r"\.") for name in left_out)
         block["dynamic"] = {f"-:^{rule}$": {} for rule in rules}
-        block["modules_in_block_to_quantize"] = [_quantized(model, prefix, left_out)]
+    prefix = f"{model.block_prefix}."
+    if beside := [name for name in left_out if name.startswith(prefix)]:
+        block["modules_in_block_to_quantize"] = [_quantized(model, prefix, beside)]
     return block
 
 
@@ -152,7 +157,7 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
                 return None
             stated.update(override)
             break
-    in_block = any(part.isdigit() for part in name.split("."))
+    in_block = _in_block(name)
     if not in_block and not config.get("lm_head"):
         return None
     kept = config.get("modules_in_block_to_quantize")
@@ -204,6 +209,11 @@ def _sequential(inputs: int, groups: int, device: torch.device) -> torch.Tensor:
     import torch
 
     return torch.arange(inputs, dtype=torch.int32, device=device) // (inputs // groups)
+
+
+def _in_block(name: str) -> bool:
+    """Whether a module is one of a numbered list, in the decoder or in a tower beside it."""
+    return any(part.isdigit() for part in name.split("."))
 
 
 def _quantized(model: ModelFacts, prefix: str, left_out: list[str]) -> list[str]:

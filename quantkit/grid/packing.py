@@ -49,7 +49,9 @@ def unpack(words: torch.Tensor, bits: int, size: int, dim: int = -1) -> torch.Te
     Raises:
         ValueError: `bits` is not in 1 .. 8.
     """
-    stream = words.movedim(dim, -1).contiguous().view(torch.uint8)
+    last = words.movedim(dim, -1).contiguous()
+    # flat first: a dimension of one word may have any stride, which a view as bytes refuses
+    stream = last.view(-1).view(torch.uint8).view(*last.shape[:-1], 4 * last.shape[-1])
     codes = stream.new_empty((*stream.shape[:-1], size))
     period, stride = _pattern(bits)
     for i in range(min(period, size)):

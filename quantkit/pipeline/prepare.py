@@ -156,6 +156,7 @@ def model_facts(prepared: Prepared) -> ModelFacts:
         head=stored.get(head, head) if head else None,
         dtype=prepared.model.dtype_name,
         block_prefix=prefix,
+        block_module=skeleton.prefix,
     )
 
 

@@ -22,11 +22,11 @@ def transformers(
     folder: str, tokens: list[list[int]], dtype: torch.dtype = torch.float32
 ) -> Answer:
     """Logits of a model in `dtype`, and every key that was missing or left over."""
-    from transformers import AutoModelForCausalLM
+    import transformers as library
 
-    model, info = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, output_loading_info=True
-    )
+    config = json.loads((Path(folder) / "config.json").read_text())
+    kind = getattr(library, config["architectures"][0])
+    model, info = kind.from_pretrained(folder, dtype=dtype, output_loading_info=True)
     with torch.no_grad():
         logits = model.eval()(torch.tensor(tokens)).logits.float()
     return logits, {"keys": sorted(str(key) for part in info.values() for key in part)}

@@ -115,3 +115,13 @@ def test_nibbles_come_back(size: int, high_first: bool) -> None:
 def test_other_widths_are_refused(bits: int) -> None:
     with pytest.raises(ValueError, match="1 to 8"):
         pack(torch.zeros(8, dtype=torch.uint8), bits)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_a_single_word_is_unpacked_along_either_dimension(bits: int, dim: int) -> None:
+    """Such a tensor counts as contiguous whatever its strides are."""
+    count = 32 // bits
+    shape = (count, 7) if dim == 0 else (7, count)
+    codes = torch.randint(0, 2**bits, shape, dtype=torch.uint8)
+    assert torch.equal(unpack(pack(codes, bits, dim=dim), bits, count, dim=dim), codes)
