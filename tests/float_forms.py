@@ -189,3 +189,19 @@ def _meaning(form: str, name: str, made: Tensors, shape: torch.Size) -> torch.Te
     if form in ("fp8_channel", "fp8_tensor"):
         return codes.float() * scales
     return codes.float() * spread(scales, *size, shape)
+
+
+def as_gpt_oss(folder: Path) -> None:
+    """Store the experts of a dense gpt-oss as OpenAI publishes them."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [n for n in tensors if n.endswith("_proj") and "experts" in n]:
+        rows = tensors.pop(name).float().transpose(1, 2)  # (experts, out, in)
+        groups = rows.reshape(*rows.shape[:2], -1, 32)
+        exponents = torch.log2(groups.abs().amax(-1) / 6).ceil().clamp(-127, 127)
+        tensors[f"{name}_blocks"] = e2m1(groups / exponents.exp2()[..., None])
+        tensors[f"{name}_scales"] = (exponents + 127).to(torch.uint8)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    skipped = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": skipped}
+    (folder / "config.json").write_text(json.dumps(config))

@@ -8,8 +8,8 @@ BLOCKS = ("quantization_config", "compression_config")
 DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
-def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The block that says how a checkpoint is quantized; empty where there is none.
+def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The block that says how a checkpoint is quantized; None where there is none.
 
     The config's own, else its `text_config`'s: transformers 5.23 and vLLM 0.33 source.
     """
@@ -18,7 +18,7 @@ def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any]:
             block = part.get(key) if isinstance(part, Mapping) else None
             if isinstance(block, Mapping):
                 return block
-    return {}
+    return None
 
 
 def plain_config(config: Mapping[str, Any]) -> dict[str, Any]:

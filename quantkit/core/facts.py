@@ -19,7 +19,7 @@ class LinearFacts:
     `transposed` marks GPT-2's Conv1D, whose weight is stored (in_features, out_features).
     `fused` names the linears that read the same input (q, k, v or gate, up), itself included.
     `stored` is its name in the checkpoint, where that is another. `merged` marks one that the
-    original stores in one tensor with others, as fused experts are.
+    original stores in one tensor with others, as fused experts are. `model_type` is the config's.
     """
 
     name: str
@@ -29,6 +29,7 @@ class LinearFacts:
     fused: tuple[str, ...] = ()
     merged: bool = False
     stored: str = ""
+    model_type: str = ""
 
 
 Check = Callable[[Scheme, LinearFacts], str | None]

@@ -11,10 +11,21 @@ GROUPS = {
 }
 
 
+EXPERTS = ("deepseek_v3", "qwen3_moe")
+"""Model types whose experts it was seen to load with the right logits (7.7).
+
+It stops at those of GLM-4-MoE and Jamba, and computes others than the file's for gpt-oss and
+Qwen3-Next, and for Mixtral in AWQ.
+"""
+
+
 def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
-    """Why GPTQModel would not load a linear; of Mixtral's experts it finds no tensor (7.7, run)."""
-    if linear.stored and ".experts." in linear.name:
+    """Why GPTQModel would not load a linear, or load it wrong."""
+    if linear.stored:
         return f"GPTQModel looks for `{linear.name}`, which is stored as `{linear.stored}`"
+    if ".experts." in linear.name and linear.model_type not in EXPERTS:
+        kind = linear.model_type or "this model"
+        return f"GPTQModel was not seen to load experts of {kind}; try: --format compressed-tensors"
     if scheme.activation:
         return "GPTQModel does not support 8-bit activations; try: --recipe gptq"
     if scheme.group_size and scheme.group_size not in GROUPS[output]:

@@ -124,7 +124,7 @@ def _dense(
 
 def _declared(config: Mapping[str, Any]) -> Block | None:
     """The size of a block (rows, columns) that a config declares."""
-    stated = quantization_block(config)
+    stated = quantization_block(config) or {}
     groups = stated.get("config_groups")
     weights = [
         g["weights"]

@@ -182,6 +182,7 @@ def linears_of(
                 facts,
                 merged=place is not None and not place.is_plain,
                 stored="" if stored == facts.name else stored,
+                model_type=model.config.model_type,
             )
             (called if path in fused else routers if path in kind.routers else idle).append(facts)
     return called, idle, routers

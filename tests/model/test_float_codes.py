@@ -1,6 +1,5 @@
 """Sources in 8- and 4-bit floats are read as the dense weights that they mean."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.model.open import open_model
-from tests.float_forms import FORMS, e2m1, rewrite
+from tests.float_forms import FORMS, as_gpt_oss, rewrite
 
 BOTH = ("llama", "experts_apart")
 
@@ -75,22 +74,6 @@ def test_gpt_oss_mxfp4_is_what_transformers_reads(tiny_checkpoint: Callable[...,
         for name, expert, role in fused.parts():
             part = fused.part(expected[fused.name][expert], role)
             assert torch.equal(model.stored(name), part), name
-
-
-def as_gpt_oss(folder: Path) -> None:
-    """Store the experts of a dense gpt-oss as OpenAI publishes them."""
-    tensors = load_file(folder / "model.safetensors")
-    for name in [n for n in tensors if n.endswith("_proj") and "experts" in n]:
-        rows = tensors.pop(name).float().transpose(1, 2)  # (experts, out, in)
-        groups = rows.reshape(*rows.shape[:2], -1, 32)
-        exponents = torch.log2(groups.abs().amax(-1) / 6).ceil().clamp(-127, 127)
-        tensors[f"{name}_blocks"] = e2m1(groups / exponents.exp2()[..., None])
-        tensors[f"{name}_scales"] = (exponents + 127).to(torch.uint8)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    skipped = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]
-    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": skipped}
-    (folder / "config.json").write_text(json.dumps(config))
 
 
 def test_one_expert_of_a_stack_is_decoded_alone(

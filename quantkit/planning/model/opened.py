@@ -9,6 +9,7 @@ from typing import Any
 
 from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
 from quantkit.checkpoint.files import read_json
+from quantkit.checkpoint.quantization import quantization_block
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.checkpoint.stored import TensorInfo
@@ -18,7 +19,6 @@ from quantkit.planning.model.config import is_identifier, stated_dtype
 from quantkit.planning.model.described import Described, describe
 from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.model.inventory import Inventory
-from quantkit.checkpoint.quantization import quantization_block
 from quantkit.planning.model.original import original_of
 from quantkit.planning.model.packed import modelopt, mxfp4
 from quantkit.planning.model.served import own_dtype
@@ -69,7 +69,7 @@ def _object(path: Path) -> dict[str, Any]:
 def _with_beside(config: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """A config, with the block of ModelOpt's file beside it where it has none of its own."""
     beside = folder / MODELOPT
-    if quantization_block(config) or not beside.is_file():
+    if quantization_block(config) is not None or not beside.is_file():
         return config
     stated = _object(beside).get("quantization")
     if not isinstance(stated, Mapping):
@@ -121,7 +121,7 @@ def _from_config(name: str, described: Described, quantized: str | None) -> Inve
     assert inventory is not None
     if quantized is None:
         return inventory
-    block = {**quantization_block(described.config), "quant_method": quantized}
+    block = {**(quantization_block(described.config) or {}), "quant_method": quantized}
     text = described.config.get("text_config")
     text = text if isinstance(text, Mapping) else described.config
     if "expert_dtype" in text:
@@ -148,7 +148,7 @@ def _quantized(config: Mapping[str, Any]) -> str | None:
         InputError: it names none.
     """
     block = quantization_block(config)
-    if not block:
+    if block is None:
         return None
     method = block.get("quant_method")
     if method is None and block.get("quant_algo"):

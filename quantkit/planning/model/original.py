@@ -1,8 +1,5 @@
 """What an engine's rules ask of a quantized checkpoint: linears and schemes, not packed tensors."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from quantkit.checkpoint.quantization import quantization_block
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError
@@ -18,7 +15,7 @@ def original_of(name: str, described: Described, method: str) -> tuple[PlannedMo
     None where no format here reads the `quant_method` or what its block says, or where the config
     does not give the tensors.
     """
-    block = {**quantization_block(described.config), "quant_method": method}
+    block = {**(quantization_block(described.config) or {}), "quant_method": method}
     found = next((f for f in _formats() if f.matches(block)), None)
     if found is None or described.inventory is None:
         return None
