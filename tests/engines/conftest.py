@@ -210,7 +210,7 @@ def _own_logits(source: Path, folder: Path, output: Format, int8_levels: float) 
         module = model.get_submodule(name)
         module.weight.data = weight.T.contiguous() if linear.transposed else weight
         if scheme.activation:
-            module.register_forward_pre_hook(lambda _, args: (_int8(args[0], int8_levels),))
+            module.register_forward_pre_hook(lambda _, args: (int8_rounded(args[0], int8_levels),))
     with torch.no_grad():
         logits: torch.Tensor = model(torch.tensor(TOKENS)).logits.float()
     return logits
@@ -236,7 +236,7 @@ def _stored(name: str, tensors: dict[str, torch.Tensor]) -> str:
     return name if name in tensors else name.removeprefix("transformer.")
 
 
-def _int8(x: torch.Tensor, levels: float) -> torch.Tensor:
+def int8_rounded(x: torch.Tensor, levels: float) -> torch.Tensor:
     scale = x.abs().amax(-1, keepdim=True) / levels
     return (x / scale).round().clamp(-128, 127) * scale
 
