@@ -12,7 +12,14 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
 from quantkit.core.limit import Gate, Undecided
-from quantkit.core.recipe import CalibrationSpec, GroupSize, Override, Recipe, SchemeSpec
+from quantkit.core.recipe import (
+    CalibrationSpec,
+    ExpertTokens,
+    GroupSize,
+    Override,
+    Recipe,
+    SchemeSpec,
+)
 from quantkit.core.registry import load, names, nearest
 from quantkit.core.scheme import Activation, GridName
 from quantkit.recipes.document import Document, Path
@@ -135,6 +142,7 @@ class CalibrationBlock(_Block):
     text: Line = CalibrationSpec.text
     samples: Annotated[int, Field(ge=0)] = CalibrationSpec.samples
     sequence_length: Count = CalibrationSpec.sequence_length
+    experts: ExpertTokens = CalibrationSpec.experts
 
 
 class GatePolicyBlock(_Block):

@@ -30,7 +30,9 @@ def result_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     stated = {k: v for k, v in (measured.get("artifact") or {}).items() if v is not None}
     kept = {key: value for key, value in measured.items() if value}
     if not (kept.get("modules") or {}).get("columns"):
-        kept["modules"] = error_map(manifest.get("modules") or ()).model_dump()
+        kept["modules"] = error_map(
+            manifest.get("modules") or (), manifest.get("expert_tokens")
+        ).model_dump()
     return {
         "environment": manifest.get("environment") or {},
         "reference": {"name": str(source.get("id") or "the original")},

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,7 +20,9 @@ class Manifest:
     `engines` maps each known engine to the reason why it does not load the artifact, None if it
     does. `bits_per_weight` counts all stored tensors, including embeddings and norms;
     `quantized_bits_per_weight` the quantized linears with their scales and zero points;
-    `linear_share` is the share of the linear weights in the blocks that they are.
+    `linear_share` is the share of the linear weights in the blocks that they are. `expert_tokens`
+    are the calibration tokens that were sent to each expert, by the module that holds those of a
+    layer.
     `measured` has seconds and memory, `planned` their forecast. Only these two differ between two
     runs of the same inputs.
     """
@@ -42,6 +44,7 @@ class Manifest:
     planned: Mapping[str, float]
     measured: Mapping[str, float]
     linear_share: float | None = None
+    expert_tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def remarked(self, remark: str) -> "Manifest":
         """The manifest with one more remark."""

@@ -10,6 +10,7 @@ from quantkit.core.limit import Gate, Undecided
 from quantkit.core.scheme import Activation, GridName, Scheme
 
 GroupSize = int | Literal["auto", "channel"]
+ExpertTokens = Literal["routed", "all"]
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,15 @@ class Override:
 
 @dataclass(frozen=True)
 class CalibrationSpec:
-    """The calibration text, and its size: `samples` windows of `sequence_length` tokens."""
+    """The calibration text, and its size: `samples` windows of `sequence_length` tokens.
+
+    `experts`: each expert is calibrated on the tokens that are `routed` to it, or on all of them.
+    """
 
     text: str = "default"
     samples: int = 128
     sequence_length: int = 2048
+    experts: ExpertTokens = "routed"
 
 
 @dataclass(frozen=True)

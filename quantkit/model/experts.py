@@ -6,7 +6,7 @@ looks at linears (tracing, calibration, methods, formats) needs to know nothing 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import nn
 
 IMPLEMENTATION = "quantkit"
 STAGES = ("routed_inputs", "routed_inner")
-"""Modules through which the inputs of all first, and of all second matrices pass as a list."""
+"""Modules through which the inputs of all first, and of all second matrices pass."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,33 @@ class Fused:
         return chosen.contiguous().clone()
 
 
-class Exchange(nn.Module):
-    """Passes the inputs of all experts, a list of (tokens, features), so that a hook can see it."""
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of all experts, each (tokens, features), made when they are asked for.
 
-    def forward(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The list as it is."""
+    `own` of an expert's number: those of the tokens that were sent to it, `counts` of all `tokens`.
+    `every` of that: those that all tokens would be to it.
+    """
+
+    tokens: int
+    counts: tuple[int, ...]
+    own: Callable[[int], torch.Tensor]
+    every: Callable[[int], torch.Tensor]
+
+    def changed(self, change: Callable[[int, torch.Tensor], torch.Tensor]) -> "Inputs":
+        """The inputs after `change` of an expert's number and its (tokens, features)."""
+        return replace(
+            self,
+            own=lambda expert: change(expert, self.own(expert)),
+            every=lambda expert: change(expert, self.every(expert)),
+        )
+
+
+class Exchange(nn.Module):
+    """Passes the inputs of all experts, so that a hook can see and change them."""
+
+    def forward(self, inputs: Inputs) -> Inputs:
+        """The inputs as they are."""
         return inputs
 
 
@@ -97,8 +119,7 @@ def keep_one(stack: nn.Module) -> None:
     """Leave out all experts but the first, which then computes every token."""
     for index in range(1, expert_count(stack)):
         delattr(stack, str(index))
-    for switch in ("every_token", "alone"):
-        setattr(stack, switch, True)
+    stack.alone = True  # type: ignore[assignment]  # no module
 
 
 def stage_of(linear: str, stacks: Iterable[str]) -> str:
@@ -167,7 +188,7 @@ def _split(path: str, module: Any) -> Iterator[Fused]:
                 )
     for index, expert in enumerate(experts):
         module.add_module(str(index), expert)
-    module.every_token = module.alone = False
+    module.alone = False
     for stage in STAGES:
         module.add_module(stage, Exchange())
 
@@ -181,39 +202,44 @@ def routed(
     """The experts' output (tokens, width) for `hidden_states` of that shape.
 
     `top_k_index` and `top_k_weights`, (tokens, k), name the experts of each token. All first
-    matrices come before all second ones, so that the inputs of each are known together. With
-    `every_token` each expert computes all tokens; the output stays the same. One that is `alone`
-    stands for those that a token was sent to.
+    matrices come before all second ones, so that the inputs of each are known together. An expert
+    that is `alone` computes all tokens, and stands for those that each was sent to.
     """
     experts = [module for name, module in self.named_children() if name.isdecimal()]
     rows = [_rows(self, top_k_index, expert) for expert in range(len(experts))]
-    inputs = self.routed_inputs([hidden_states[tokens] for tokens, _ in rows])
-    inner = [_inner(self, expert, x) for expert, x in zip(experts, inputs, strict=True)]
-    inner = self.routed_inner(inner)
+    inputs = self.routed_inputs(
+        Inputs(
+            len(hidden_states),
+            tuple(len(tokens) for tokens, _ in rows),
+            lambda expert: hidden_states[rows[expert][0]],
+            lambda _: hidden_states,
+        )
+    )
+    inner = self.routed_inner(
+        replace(
+            inputs,
+            own=lambda expert: _inner(self, experts[expert], inputs.own(expert)),
+            every=lambda expert: _inner(self, experts[expert], inputs.every(expert)),
+        )
+    )
     out = torch.zeros_like(hidden_states)
-    for index, (expert, x) in enumerate(zip(experts, inner, strict=True)):
+    for index, expert in enumerate(experts):
         tokens, places = rows[index]
         if not len(tokens):
             continue
-        y = expert.down_proj(x)
+        y = expert.down_proj(inner.own(index))
         if self.has_post_expert_norm and hasattr(self, "post_expert_norm"):
             y = self.post_expert_norm(y)
-        if places is not None:
-            weights = top_k_weights[tokens, places]
-        else:
-            weights = (top_k_weights * (self.alone | (top_k_index == index))).sum(-1)
+        weights = top_k_weights.sum(-1) if self.alone else top_k_weights[tokens, places]
         out.index_add_(0, tokens, (y * weights[:, None]).to(out.dtype))
     return out
 
 
-def _rows(
-    self: Any, top_k_index: torch.Tensor, expert: int
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _rows(self: Any, top_k_index: torch.Tensor, expert: int) -> tuple[torch.Tensor, ...]:
     """The tokens that an expert computes, and where it stands among the k experts of each."""
-    if self.every_token:
-        return torch.arange(len(top_k_index), device=top_k_index.device), None
-    tokens, places = torch.where(top_k_index == expert)
-    return tokens, places
+    if self.alone:
+        return (torch.arange(len(top_k_index), device=top_k_index.device), top_k_index[:, 0])
+    return torch.where(top_k_index == expert)
 
 
 def _inner(self: Any, expert: Any, x: torch.Tensor) -> torch.Tensor:

@@ -3,28 +3,24 @@
 At the first linear of a group the forward of each batch is paused with its input; when all batches
 are paused there the group's statistics are complete, the group is solved, its weights are replaced
 by the dequantized ones, and the forwards continue. So each group sees the real outputs of its
-quantized predecessors, at the cost of one forward. A pause is a switch of greenlets. The groups of
-all experts of a block pause together, whether a batch sends an expert tokens or not.
+quantized predecessors, at the cost of one forward. All experts of a block pause together.
 """
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import torch
-from greenlet import getcurrent, greenlet
-from torch import nn
+from greenlet import greenlet
 
-from quantkit.core.errors import IntegrityError, QuantkitError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.model.opened import OpenModel, drop
-from quantkit.model.structure import LinearGroup, Structure
+from quantkit.model.structure import Structure
 from quantkit.model.walk import BlockInputs
-from quantkit.pipeline.groups import BlockState, InputChange, SolverConfig, solve_group
+from quantkit.pipeline.groups import BlockState, SolverConfig, solve_group
 from quantkit.pipeline.memory import give_back
-from quantkit.stats.hessian import InputCollector
-from quantkit.stats.inputs import InputStats
+from quantkit.pipeline.pauses import Place, pause_at
 
 
 def quantize_blocks(
@@ -65,7 +61,7 @@ def quantize_blocks(
 def _solve_blindly(state: BlockState, solver: SolverConfig) -> None:
     for group in state.structure.groups:
         if state.scheme(solver, group) is not None:
-            solve_group(state, solver, group, None)
+            solve_group(state, solver, group)
 
 
 def _run(
@@ -77,83 +73,11 @@ def _run(
     """
     quantized = [g for g in state.structure.groups if state.scheme(solver, g) is not None]
     stages = [list(found) for _, found in groupby(quantized, lambda g: g.stage or g.names)]
-    pauses = [_Pause(state, groups) for groups in stages]
+    where = Place(state.block, state.name, solver.experts, state.expert_tokens)
+    pauses = [pause_at(where, groups) for groups in stages]
     runs = [greenlet(call.run) for call in calls]
     outputs = [run.switch(state.block, hidden) for run, hidden in zip(runs, batches, strict=True)]
     for pause in pauses:
-        for group in pause.groups:
-            group.change = solve_group(state, solver, group.group, group.statistics())
+        pause.solve(partial(solve_group, state, solver))
         outputs = [run.switch() for run in runs]
     return outputs
-
-
-@dataclass
-class _Paused:
-    """A group under way: where it is, its statistics, and the change of its input once solved."""
-
-    group: LinearGroup
-    where: str
-    collector: InputCollector
-    change: InputChange | None = None
-
-    def add(self, inputs: torch.Tensor) -> None:
-        """Count in the inputs (.., in_features) of a batch."""
-        try:
-            self.collector.add(inputs)
-        except QuantkitError as error:
-            what = f"the input of `{self.where}` is not finite"
-            hint = "check the weights of the blocks before it, or use bf16 where fp16 overflows"
-            raise IntegrityError(what, why=error.what, hint=hint) from error
-
-    def statistics(self) -> InputStats | None:
-        """Those of all inputs; None for an expert that no token was sent to."""
-        return None if self.group.stage and not self.collector.tokens else self.collector.finish()
-
-    def changed(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The inputs (.., in_features) as the quantized linears read them."""
-        return inputs if self.change is None else self.change(inputs)
-
-
-class _Pause:
-    """Hooks that pause each forward at groups of linears and change the input of all of these.
-
-    At a group by itself they are on its linears, the first of which pauses; at the groups of a
-    stage on the module that a list with the inputs of all experts passes through. Inputs are
-    (.., in_features) in the model's dtype.
-    """
-
-    def __init__(self, state: BlockState, groups: list[LinearGroup]) -> None:
-        self.groups = [
-            _Paused(
-                group, state.full(group.names[0]), InputCollector(mixes_tokens=group.mixes_tokens)
-            )
-            for group in groups
-        ]
-        if groups[0].stage:
-            stage = state.block.get_submodule(groups[0].stage)
-            self.experts = [int(group.names[0].split(".")[-2]) for group in groups]
-            stage.register_forward_pre_hook(self._stop_all)
-            return
-        first, *others = (state.block.get_submodule(name) for name in groups[0].names)
-        first.register_forward_pre_hook(self._stop)
-        for other in others:
-            other.register_forward_pre_hook(self._follow)
-
-    def _stop(self, module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        self.groups[0].add(arguments[0])
-        getcurrent().parent.switch()
-        return self._follow(module, arguments)
-
-    def _follow(self, _: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return self.groups[0].changed(arguments[0])
-
-    def _stop_all(
-        self, _: nn.Module, arguments: tuple[list[torch.Tensor]]
-    ) -> tuple[list[torch.Tensor]]:
-        inputs = list(arguments[0])
-        for expert, group in zip(self.experts, self.groups, strict=True):
-            group.add(inputs[expert])
-        getcurrent().parent.switch()
-        for expert, group in zip(self.experts, self.groups, strict=True):
-            inputs[expert] = group.changed(inputs[expert])
-        return (inputs,)

@@ -36,13 +36,16 @@ def build(
     writer.write_json("config.json", edited_config(model.checkpoint.config, block))
     trust = session.trust_remote_code
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
-    solver = SolverConfig(prepared.method, prepared.options, schemes)
+    policy = prepared.plan.recipe.calibration.experts
+    solver = SolverConfig(prepared.method, prepared.options, schemes, policy)
     records: list[ModuleRecord] = []
+    tokens: dict[str, tuple[int, ...]] = {}
     written: set[str] = set()
     for state in quantize_blocks(model, prepared.structure, solver, input_ids, session.report):
         for name, tensor in encoded(state, prepared.format):
             writer.add(name, tensor)
         written |= set(state.changed)
+        tokens |= state.expert_tokens
         for linear, solved in state.solved.items():
             digest = weight_hash(solved.qtensor)
             label = schemes[linear].label()
@@ -59,7 +62,7 @@ def build(
     artifact = open_model(writer.folder, session.on("cpu"), skeleton=model.skeleton)
     verify_weights(artifact, records, session.report)
     size = sum(shard.nbytes for shard in writer.shards)
-    return Built(tuple(records), ledger, side_files, size, artifact)
+    return Built(tuple(records), tokens, ledger, side_files, size, artifact)
 
 
 def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:

@@ -24,10 +24,13 @@ class ModuleRecord:
 class Built:
     """Records of the quantized linears, and the disposition of each tensor and file of the source.
 
-    `bytes` is the size of all weight files of the artifact, which `artifact` reads.
+    `expert_tokens` are the calibration tokens that were sent to each expert, by the full name of
+    the module that holds those of a layer. `bytes` is the size of all weight files of the artifact,
+    which `artifact` reads.
     """
 
     modules: tuple[ModuleRecord, ...]
+    expert_tokens: dict[str, tuple[int, ...]]
     ledger: dict[str, str]
     side_files: dict[str, str]
     bytes: int

@@ -1,6 +1,6 @@
 """One group of linears: fold scales into its producer, solve it, put the result in place."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,32 +9,34 @@ from torch import nn
 
 from quantkit.core import registry
 from quantkit.core.method import Method, Solved
+from quantkit.core.recipe import ExpertTokens
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_transposed
 from quantkit.model.structure import BlockStructure, LinearGroup, ScalePair
-from quantkit.stats.inputs import InputStats
-
-InputChange = Callable[[torch.Tensor], torch.Tensor]
-"""Maps a group's input (.., in_features) to the one with scales folded and activations quantized;
-shape and dtype stay."""
+from quantkit.stats.inputs import InputChange, InputStats
 
 
 @dataclass(frozen=True)
 class SolverConfig:
-    """The method, its options, and the scheme of every linear that is quantized (by full name)."""
+    """The method, its options, and the scheme of every linear that is quantized (by full name).
+
+    `experts`: which tokens experts are calibrated on, as `CalibrationSpec` states it.
+    """
 
     method: Method
     options: Any
     schemes: Mapping[str, Scheme]
+    experts: ExpertTokens = "routed"
 
 
 @dataclass
 class BlockState:
     """A block in progress: `solved` linears by full name, and parameters `changed` by folding.
 
-    `changed` maps checkpoint names to tensors in the dtype of their source.
+    `changed` maps checkpoint names to tensors in the dtype of their source. `expert_tokens` are
+    those that were sent to each expert, by the full name of the module that holds them.
     """
 
     model: OpenModel
@@ -43,6 +45,7 @@ class BlockState:
     structure: BlockStructure
     solved: dict[str, Solved] = field(default_factory=dict)
     changed: dict[str, torch.Tensor] = field(default_factory=dict)
+    expert_tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -70,9 +73,17 @@ class BlockState:
 
 
 def solve_group(
-    state: BlockState, solver: SolverConfig, group: LinearGroup, stats: InputStats | None
+    state: BlockState,
+    solver: SolverConfig,
+    group: LinearGroup,
+    stats: InputStats | None = None,
+    notes: tuple[str, ...] = (),
 ) -> InputChange | None:
-    """Quantize the linears of `group` in place; returns the change of their input (None: none)."""
+    """Quantize the linears of `group` in place; returns the change of their input (None: none).
+
+    Without statistics (an expert that no token was sent to) they are rounded to nearest where the
+    method needs some. `notes` on the statistics become notes on the linears.
+    """
     scheme = state.scheme(solver, group)
     assert scheme is not None
     modules = [state.block.get_submodule(name) for name in group.names]
@@ -87,23 +98,16 @@ def solve_group(
             weights = [weight * divided for weight in weights]
             stats = rescaled(stats, divided)
     if stats is None and solver.method.needs_inputs:
-        solved = _without_inputs(weights, scheme, dtype)
+        nearest: Method = registry.load("methods", "rtn", "METHOD")
+        solved = nearest.quantize(weights, None, scheme, dtype, nearest.options())
     else:
         solved = solver.method.quantize(weights, stats, scheme, dtype, solver.options)
     for name, module, result in zip(group.names, modules, solved, strict=True):
-        state.solved[state.full(name)] = result
+        state.solved[state.full(name)] = replace(result, notes=(*notes, *result.notes))
         place(module, result.qtensor.dequantize())
+    if pair is not None and pair.kind == "linear" and group.stage:
+        divided = None  # an expert's inner input is computed anew, and its producer is divided
     return _input_change(divided, scheme)
-
-
-def _without_inputs(
-    weights: list[torch.Tensor], scheme: Scheme, dtype: torch.dtype
-) -> list[Solved]:
-    """Weights fp32 (out_features, in_features) of an expert that no token reached."""
-    rtn: Method = registry.load("methods", "rtn", "METHOD")
-    solved = rtn.quantize(weights, None, scheme, dtype, rtn.options())
-    note = "no calibration token reached this expert: rounded to nearest"
-    return [replace(each, notes=(*each.notes, note)) for each in solved]
 
 
 def _foldable(state: BlockState, solver: SolverConfig, group: LinearGroup) -> ScalePair | None:

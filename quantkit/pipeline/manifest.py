@@ -51,6 +51,7 @@ def manifest_of(
         planned={},
         measured={},
         linear_share=prepared.plan.share,
+        expert_tokens=built.expert_tokens,
     )
 
 

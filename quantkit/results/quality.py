@@ -101,11 +101,26 @@ class TaskResult(Record):
     reference_answers: str = ""
 
 
+class ExpertTokens(Record):
+    """Calibration tokens that routers sent to each of `count` experts, those of all layers.
+
+    `few`: how many were sent less than four for each of their inputs, and `unreached` none.
+    """
+
+    count: int
+    least: int
+    median: float
+    most: int
+    few: int
+    unreached: int
+
+
 class Modules(Record):
     """Relative squared output error of each linear: one row per block, one column per kind."""
 
     columns: list[str] = Field(default_factory=list)
     relative_output_error: list[list[float | None]] = Field(default_factory=list)
+    experts: ExpertTokens | None = None
 
 
 class Share(Record):

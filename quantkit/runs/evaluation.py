@@ -64,7 +64,7 @@ def evaluate_artifact(
     extras |= {
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "engines": engine_support(manifest.get("engines")),
-        "modules": error_map(manifest.get("modules") or ()),
+        "modules": error_map(manifest.get("modules") or (), manifest.get("expert_tokens")),
         "undecided": undecided,
         "environment": {**found.environment, **machine()},
         "notes": [*found.notes, *extras.get("notes", ())],

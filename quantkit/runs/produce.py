@@ -220,7 +220,7 @@ def _judged(
         update={
             "artifact": artifact,
             "engines": engine_support(manifest.engines),
-            "modules": error_map(manifest.modules),
+            "modules": error_map(manifest.modules, manifest.expert_tokens),
             # no gate can pass on the bundled text
             "undecided": recipe.undecided if decides else "warn",
         }

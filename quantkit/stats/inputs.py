@@ -1,10 +1,15 @@
 """Statistics of the inputs of a group of linears."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from quantkit.grid.threads import one_thread
+
+InputChange = Callable[[torch.Tensor], torch.Tensor]
+"""Maps a group's input (.., in_features) to the one with scales folded and activations quantized;
+shape and dtype stay."""
 
 
 @dataclass(frozen=True)

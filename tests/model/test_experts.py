@@ -81,20 +81,6 @@ def test_routers_stay_as_they_are(tiny_checkpoint: Callable[..., Path], tmp_path
     assert all(torch.equal(before[name], after[name]) for name in routers)
 
 
-def test_an_expert_without_tokens_is_rounded_and_says_so(
-    tiny_checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = str(tiny_checkpoint("experts_apart"))
-    recipe = quantkit.build_recipe("gptq", samples=1, sequence_length=2)
-    result = quantkit.quantize(folder, tmp_path / "out", recipe=recipe, evaluate=False)
-    notes = {str(module["name"]): module["notes"] for module in result.modules}
-    cold = {
-        name for name, found in notes.items() if any("no calibration token" in n for n in found)
-    }
-    assert 0 < len(cold) < len(notes)
-    assert all(".experts." in name for name in cold)
-
-
 def test_one_expert_is_traced_for_all(tiny_checkpoint: Callable[..., Path]) -> None:
     skeleton = open_model(tiny_checkpoint("experts_apart")).skeleton
     ((path, stack),) = experts_in(skeleton.blocks[0])
