@@ -94,7 +94,7 @@ def main() -> None:
                 spread = f"{counts[0]}, {counts[len(counts) // 2]}, {counts[-1]}"
                 row = f"| {bits} | {samples} | {name} | {kl(out, model, args.windows)}"
                 print(f"{row} | {spread} | {seconds:.0f} |", flush=True)
-            if args.peer:
+            if args.peer and samples == max(args.samples):
                 documents, tokenizer = read_documents("default"), load_tokenizer(model)
                 found = tokenize(documents, tokenizer, samples, LENGTH, "default")
                 np.save(args.folder / "tokens.npy", found.input_ids.numpy())

@@ -1,6 +1,6 @@
 """Tables and sentences of the page's sections; a section without figures is empty and left out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -48,6 +48,7 @@ def sections(study: Study) -> dict[str, Any]:
         "engine": _engine(study),
         "slower": _slower(study),
         "worst": _worst(study),
+        "experts": list(_experts(study)),
         "gates": _gates(study),
         "protocol": _protocol(study),
         "commands": [b for b in study.everything if b.command],
@@ -246,6 +247,18 @@ def _worst(study: Study) -> list[tuple[int, Build, str]]:
             text = ", ".join(f"{visible(name)} {significant(value)}" for value, name in worst)
             rows.append((index, build, text))
     return rows
+
+
+def _experts(study: Study) -> Iterator[tuple[int, Build, str]]:
+    """How many calibration tokens the experts of each build were sent."""
+    for index, build in enumerate(study.everything):
+        found = build.result.modules.experts if build.result else None
+        if found is None:
+            continue
+        spread = f"{grouped(found.least)} to {grouped(found.most)}, median {found.median:g}"
+        text = f"{spread}; few for {found.few} of {found.count} experts"
+        none = f", none for {found.unreached}" if found.unreached else ""
+        yield index, build, text + none
 
 
 def _gates(study: Study) -> list[tuple[int, Build, GateOutcome, str, str]]:

@@ -16,6 +16,9 @@ from torch import nn
 IMPLEMENTATION = "quantkit"
 STAGES = ("routed_inputs", "routed_inner")
 """Modules through which the inputs of all first, and of all second matrices pass."""
+ROWS = 32
+"""Tokens of a product come in multiples: oneDNN compiles, and keeps, a kernel for each number of
+rows. 128 experts left 280 MB of them."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ def routed(
         tokens, places = rows[index]
         if not len(tokens):
             continue
-        y = expert.down_proj(inner.own(index))
+        y = expert.down_proj(_padded(inner.own(index)))[: len(tokens)]
         if self.has_post_expert_norm and hasattr(self, "post_expert_norm"):
             y = self.post_expert_norm(y)
         weights = top_k_weights.sum(-1) if self.alone else top_k_weights[tokens, places]
@@ -244,9 +247,15 @@ def _rows(self: Any, top_k_index: torch.Tensor, expert: int) -> tuple[torch.Tens
 
 def _inner(self: Any, expert: Any, x: torch.Tensor) -> torch.Tensor:
     """The input of an expert's second matrix, (tokens, inner width), for `x` (tokens, width)."""
+    count, x = len(x), _padded(x)
     up: torch.Tensor = expert.up_proj(x)
     if not self.has_gate:
-        return self.act_fn(up)  # type: ignore[no-any-return]  # an activation
+        return self.act_fn(up)[:count]  # type: ignore[no-any-return]  # an activation
     pair = (expert.gate_proj(x), up)
     joined = torch.cat(pair, -1) if self.is_concatenated else torch.stack(pair, -1).flatten(-2)
-    return self._apply_gate(joined)  # type: ignore[no-any-return]
+    return self._apply_gate(joined)[:count]  # type: ignore[no-any-return]
+
+
+def _padded(x: torch.Tensor) -> torch.Tensor:
+    """`x` (tokens, features) with zeros up to a multiple of ROWS tokens."""
+    return nn.functional.pad(x, (0, 0, 0, -len(x) % ROWS))

@@ -1,5 +1,6 @@
 """Experts as linears compute what transformers' fused ones do, whatever way they are stored."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,26 @@ def test_routers_stay_as_they_are(tiny_checkpoint: Callable[..., Path], tmp_path
     routers = [name for name in before if name.endswith(("mlp.gate.weight", "expert_gate.weight"))]
     assert len(routers) == 4
     assert all(torch.equal(before[name], after[name]) for name in routers)
+
+
+def test_tokens_of_experts_are_in_manifest_result_and_page(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = str(tiny_checkpoint("experts_apart"))
+    recipe = quantkit.build_recipe("gptq", samples=4, sequence_length=64)
+    result = quantkit.quantize(folder, tmp_path / "out", recipe=recipe)
+    manifest = json.loads((tmp_path / "out" / "quantkit.json").read_text())
+    tokens = manifest["expert_tokens"]
+    assert list(tokens) == [f"model.layers.{i}.mlp.experts" for i in (0, 1)]
+    assert [sum(layer) for layer in tokens.values()] == [2 * 4 * 64] * 2
+    counts = [count for layer in tokens.values() for count in layer]
+    assert result.evaluation is not None
+    found = result.evaluation.modules.experts
+    assert found is not None
+    assert (found.least, found.most, found.count) == (min(counts), max(counts), 16)
+    assert found.few == 16, "256 tokens are less than four for each of 64 inputs"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"{min(counts)} to {max(counts)}, median {found.median:g}; few for 16 of 16" in page
 
 
 def test_one_expert_is_traced_for_all(tiny_checkpoint: Callable[..., Path]) -> None:

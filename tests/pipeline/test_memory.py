@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from tests.conftest import byte_tokenizer
 
@@ -83,3 +83,39 @@ def test_peak_memory_of_4_and_24_equal_blocks_is_the_same(tmp_path: Path) -> Non
         sizes.append(sum(file.stat().st_size for file in model.glob("*.safetensors")))
     assert sizes[1] - sizes[0] > 0.2 * peaks[0], "the models are too small to tell"
     assert peaks[1] < 1.1 * peaks[0]
+
+
+EXPERTS_RUN = """
+import sys, quantkit
+r = quantkit.build_recipe("rtn", samples=16, sequence_length=256, settings=["options.search=false"])
+found = quantkit.quantize(sys.argv[1], sys.argv[2], recipe=r, evaluate=False)
+print(found.planned["peak_rss_bytes"], found.measured["peak_rss_bytes"])
+"""
+
+
+@pytest.mark.long
+def test_peak_memory_of_128_experts_is_planned_and_holds_the_statistics_of_one(
+    tmp_path: Path,
+) -> None:
+    """Statistics of all of them at once would take 0.6 GB more."""
+    config = Qwen3MoeConfig(
+        hidden_size=NARROW,
+        moe_intermediate_size=256,
+        num_experts=128,
+        num_experts_per_tok=8,
+        num_hidden_layers=1,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        vocab_size=256,
+        max_position_embeddings=256,
+        bos_token_id=0,
+        eos_token_id=1,
+        tie_word_embeddings=False,
+    )
+    model = Qwen3MoeForCausalLM(config)
+    model.bfloat16().save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    command = [sys.executable, "-c", EXPERTS_RUN, str(tmp_path / "model"), str(tmp_path / "out")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    planned, measured = map(int, done.stdout.split()[-2:])
+    assert 0.9 < planned / measured < 1.1

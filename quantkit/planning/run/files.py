@@ -166,18 +166,17 @@ def _block(
     )
     done = 0
     groups = _groups(tensors, quantized)
-    waiting = Counter(_stage(group) for group in groups)
+    experts = Counter(_stage(group) for group in groups)
     for group in groups:
         task = _task(group, quantized, run)
-        waiting[_stage(group)] -= 1
         first = quantized[group[0].name][0]
-        elements = _alive(group[0], task.inputs, queries, run.hidden)
+        elements = _alive(group[0], task.inputs, queries, run.hidden, experts[_stage(group)])
         paused = run.tokens * elements * run.itemsize
         gathering, gathered = (
             (0, 0) if not run.tokens else statistics_bytes(task.inputs, run.itemsize)
         )
-        others = waiting[_stage(group)] * gathering  # of the experts that are solved after this
-        gathering, gathered = gathering + others, gathered + others
+        if EXPERTS in first.name:  # of one at a time; beside it those of the layer
+            gathering, gathered = gathering + gathered, 2 * gathered
         if run.tokens:
             passing = 3 * TOKENS_PER_BATCH * max(task.inputs, run.hidden) * run.itemsize
             size = weights + done + paused + gathering + passing
@@ -213,12 +212,15 @@ def _groups(tensors: list[PlannedTensor], quantized: Quantized) -> list[list[Pla
     return sorted(found.values(), key=lambda g: (g[0].part != "attention", g[0].split == "columns"))
 
 
-def _alive(tensor: PlannedTensor, inputs: int, queries: int, hidden: int) -> int:
+def _alive(tensor: PlannedTensor, inputs: int, queries: int, hidden: int, experts: int) -> int:
     """Numbers of each token that a forward keeps alive where it stands at a linear's input.
 
     The block's own input; the normed input; in attention queries, keys, values and what they gave;
-    after attention the sum of its output and the block's input.
+    after attention the sum of its output and the block's input. Inputs of experts are made anew for
+    each; what their router gave stays, about two numbers an expert.
     """
+    if EXPERTS in tensor.name:
+        return 3 * hidden + 2 * experts
     last = tensor.split == "columns"
     if tensor.part == "attention":
         return 2 * hidden + (queries + inputs if last else 0)
