@@ -56,7 +56,13 @@ RECIPE = st.builds(
         NAME, st.none() | st.booleans() | st.integers() | FLOAT | LINE, max_size=3
     ),
     overrides=st.lists(OVERRIDE, max_size=3).map(tuple),
-    calibration=st.builds(CalibrationSpec, text=NAME, samples=COUNT, sequence_length=COUNT),
+    calibration=st.builds(
+        CalibrationSpec,
+        text=NAME,
+        samples=COUNT,
+        sequence_length=COUNT,
+        experts=st.sampled_from(["routed", "all"]),
+    ),
     gates=st.lists(
         st.builds(
             Gate,
@@ -164,6 +170,11 @@ def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
         ({"format": "gptq_v3"}, "--format: unknown format `gptq_v3`", "--format gptq-v2"),
         ({"bits": 5}, "--bits: expected 2, 3, 4 or 8, not 5", "--bits 4"),
         ({"group_size": "x"}, "--group-size: expected", "--group-size 128"),
+        (
+            {"settings": ["calibration.experts=most"]},
+            "--set calibration.experts: expected 'routed' or 'all', not 'most'",
+            "--set calibration.experts=routed",
+        ),
         ({"samples": -1}, "--samples: expected", InputError.remedy),
         ({"settings": ["scheme.bit=4"]}, "--set scheme.bit: unknown key", "--set scheme.bits=4"),
         ({"settings": ["bits=4"]}, "--set bits: unknown key", "--set scheme.bits=4"),
