@@ -18,9 +18,9 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.scoring import score_tokens
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.walking import rows_of, side_of
+from quantkit.model.calls import BlockInputs
 from quantkit.model.opened import OpenModel, drop
 from quantkit.model.skeleton import is_linear
-from quantkit.model.walk import BlockInputs
 from quantkit.results.estimate import Estimate
 from quantkit.results.schema import Share, Triage
 

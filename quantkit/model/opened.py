@@ -16,6 +16,7 @@ from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
+from quantkit.model.calls import BlockInputs
 from quantkit.model.format_codes import format_codes
 from quantkit.model.skeleton import (
     Skeleton,
@@ -25,7 +26,7 @@ from quantkit.model.skeleton import (
     persistent_buffers,
     tied_to,
 )
-from quantkit.model.walk import BlockInputs, embed, head_of, release
+from quantkit.model.walk import embed, head_of, release
 from quantkit.model.weight_map import Convert, Place, WeightMap, map_weights
 
 if TYPE_CHECKING:
@@ -189,10 +190,10 @@ class OpenModel:
     def load(self, name: str, module: nn.Module) -> None:
         """Set the real parameters and buffers of `module`, not those of its children."""
         for key, _ in list(module.named_parameters(recurse=False)):
-            tensor = self.parameter(f"{name}.{key}")
+            tensor = self.parameter(f"{name}.{key}" if name else key)
             setattr(module, key, nn.Parameter(tensor, requires_grad=False))
         for key, meta in persistent_buffers(module):
-            setattr(module, key, self._buffer(f"{name}.{key}", meta.dtype))
+            setattr(module, key, self._buffer(f"{name}.{key}" if name else key, meta.dtype))
 
     def _buffer(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """Buffer `name`, of any shape, in its own `dtype`; the model's becomes `self.dtype`."""

@@ -93,6 +93,13 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
         raise
     except Exception as error:  # modeling code can raise anything when a config is wrong
         raise _unbuilt(config, error) from error
+    text = config.get_text_config(decoder=True)
+    if not isinstance(getattr(text, "hidden_size", None), int):
+        raise RefusedError(
+            f"`{config.model_type}` does not say how wide its hidden states are",
+            why=f"`{type(text).__name__}` has no `hidden_size`",
+            hint="use a model of one decoder",
+        )
     head = model.get_output_embeddings()
     name = next((n for n, m in model.named_modules() if m is head), "") if head else ""
     return Skeleton(model, block_list(model), name, rules)

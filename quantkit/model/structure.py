@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from quantkit.core.errors import QuantkitError, RefusedError
+from quantkit.model.calls import BlockInputs
 from quantkit.model.experts import experts_in, keep_one, routers_of, stage_of, to_each_expert
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts, persistent_buffers, said
-from quantkit.model.walk import BlockInputs, embed
+from quantkit.model.walk import embed
 
 TOLERANCE = 1e-5
 """Largest relative change of a block's fp32 output under which a rescaling counts as exact:
@@ -32,12 +33,14 @@ class LinearGroup:
     """Linears of a block that read the same input tensor, in call order.
 
     `mixes_tokens`: one of them affects later positions, as keys and values do. `stage`: the module
-    that the inputs of this and of the same groups of all other experts pass through.
+    that the inputs of this and of the same groups of all other experts pass through. `calls`: how
+    often each is called in one forward; what they read then is the same for all.
     """
 
     names: tuple[str, ...]
     mixes_tokens: bool
     stage: str = ""
+    calls: int = 1
 
 
 @dataclass(frozen=True)
@@ -170,13 +173,15 @@ def _trace_block(
         groups = _groups([call for call in calls if call[0] not in routers])
         reference = run()
         traced = [
-            LinearGroup(names, _mixes(block, names, run, reference), stage_of(names[0], stacks))
-            for names, _ in groups
+            LinearGroup(
+                names, _mixes(block, names, run, reference), stage_of(names[0], stacks), len(read)
+            )
+            for names, read in groups
         ]
         kept = [
             pair
-            for names, tensor in groups
-            for pair in _candidates(block, names, tensor, outputs, head_dim)
+            for names, read in groups
+            for pair in _candidates(block, names, read[0], outputs, head_dim)
             if _exact(block, pair, run, reference)
         ]
     first = {pair.consumers: pair for pair in reversed(kept)}
@@ -256,14 +261,21 @@ def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, C
     return inputs, outputs, odd
 
 
-def _groups(calls: Calls) -> list[tuple[tuple[str, ...], torch.Tensor]]:
-    """Names of the linears that read one tensor object, and that tensor, fp32 (.., features)."""
-    members: dict[int, list[str]] = {}
-    tensors: dict[int, torch.Tensor] = {}
+def _groups(calls: Calls) -> list[tuple[tuple[str, ...], list[torch.Tensor]]]:
+    """Names of the linears that read the same tensor objects, and these, fp32 (.., features).
+
+    A group stands where it reads the last of them: its inputs are complete there.
+    """
+    read: dict[str, list[torch.Tensor]] = {}
     for name, tensor in calls:
-        members.setdefault(id(tensor), []).append(name)
-        tensors[id(tensor)] = tensor
-    return [(tuple(names), tensors[key]) for key, names in members.items()]
+        read.setdefault(name, []).append(tensor)
+    groups: dict[tuple[int, ...], list[str]] = {}
+    left = {name: len(tensors) for name, tensors in read.items()}
+    for name, _ in calls:
+        left[name] -= 1
+        if not left[name]:
+            groups.setdefault(tuple(map(id, read[name])), []).append(name)
+    return [(tuple(names), read[names[0]]) for names in groups.values()]
 
 
 def _mixes(

@@ -3,15 +3,16 @@
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
 
-from quantkit.core.errors import RefusedError
-from quantkit.model.skeleton import Skeleton, persistent_buffers
+from quantkit.core.errors import QuantkitError, RefusedError
+from quantkit.model.calls import BlockInputs, Slot, beside, stacked
+from quantkit.model.skeleton import Skeleton, persistent_buffers, said
 
 HEAD_ROWS = 8192
 """Rows of the output head's weight that are converted to fp32 at once."""
@@ -20,21 +21,12 @@ LoadModule = Callable[[str, nn.Module], None]
 """Gives module `name` real parameters in place of its meta ones (its own, not its children's)."""
 
 
-@dataclass(frozen=True)
-class BlockInputs:
-    """How the model calls one block: every argument but the hidden states, which come first."""
-
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-
-    def run(self, block: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        """The block's output for `hidden`, both (sequences, length, width) of the block's dtype."""
-        out = block(hidden, *self.arguments, **self.keywords)
-        return out if isinstance(out, torch.Tensor) else out[0]
-
-
-class _Stop(Exception):  # noqa: N818 - control flow, not an error
+class Stop(Exception):  # noqa: N818 - control flow, not an error
     """Ends a forward early."""
+
+
+class _Absent(Exception):  # noqa: N818 - control flow, not an error
+    """A weight was read before its module was called."""
 
 
 class _Lost(Exception):  # noqa: N818 - control flow, not an error
@@ -44,9 +36,15 @@ class _Lost(Exception):  # noqa: N818 - control flow, not an error
 StandIn = Callable[[int, torch.Tensor, BlockInputs], torch.Tensor]
 """Replaces the forward of block `index`: hidden states and other inputs -> hidden states."""
 
-_ITEMS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""How many items a model's code takes from a block's return value; 0 for a bare tensor."""
-MOST_ITEMS = 3
+_RETURNS: WeakKeyDictionary[nn.Module, "Returns"] = WeakKeyDictionary()
+"""What a model's code takes from a block's return value."""
+_STREAMS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+"""The `streams` of a model's blocks, once it was entered."""
+Returns = tuple[int, bool]
+"""How many items a block returns, 0 for a bare tensor; whether those after the first are slots."""
+RETURNS = ((0, False), (1, False), (2, True), (2, False), (3, True), (3, False))
+_AT_ONCE: WeakSet[nn.Module] = WeakSet()
+"""Models that read weights of modules outside the blocks before these are called."""
 
 
 def embed(
@@ -66,17 +64,23 @@ def embed(
     count = len(skeleton.blocks)
 
     def stand_in(index: int, hidden: torch.Tensor, given: BlockInputs) -> torch.Tensor:
-        calls[index] = given
+        before = hidden.ndim == 4 and hidden.shape[:2] != ids.shape == hidden.shape[1:3]
+        _STREAMS[skeleton.model] = streams = len(hidden) if before else 0
+        calls[index] = replace(given, streams=streams)
         if index + 1 == count:
-            entered.append(hidden)
-            raise _Stop
+            entered.append(beside(hidden, streams))
+            raise Stop
         return hidden
 
-    with _loaded_on_call(skeleton, load):
-        for ids in batches:
-            _forward(skeleton, ids, stand_in)
-            found = list(calls.values())
-            by_batch.append(_sharing(found, by_batch[0]) if by_batch else found)
+    batches = list(batches)
+    try:
+        with loaded_on_call(skeleton, load):
+            for ids in batches:
+                forward_with(skeleton, ids, stand_in)
+                found = list(calls.values())
+                by_batch.append(_sharing(found, by_batch[0]) if by_batch else found)
+    except _Absent:
+        return embed(skeleton, load, batches)
     return entered, by_batch
 
 
@@ -91,9 +95,12 @@ def _sharing(calls: list[BlockInputs], known: list[BlockInputs]) -> list[BlockIn
         return old if seen[key] else new
 
     return [
-        BlockInputs(
-            tuple(map(shared, call.arguments, other.arguments)),
-            {key: shared(value, other.keywords.get(key)) for key, value in call.keywords.items()},
+        replace(
+            call,
+            arguments=tuple(map(shared, call.arguments, other.arguments)),
+            keywords={
+                k: shared(value, other.keywords.get(k)) for k, value in call.keywords.items()
+            },
         )
         for call, other in zip(calls, known, strict=True)
     ]
@@ -122,9 +129,10 @@ def leave(skeleton: Skeleton, load: LoadModule, hidden: torch.Tensor) -> torch.T
     head = skeleton.model.get_submodule(skeleton.head)
     handle = head.register_forward_pre_hook(check, with_kwargs=True)
     try:
-        with _no_embedding(skeleton, hidden), _loaded_on_call(skeleton, load):
+        with _no_embedding(skeleton, hidden), loaded_on_call(skeleton, load):
             ids = torch.zeros(hidden.shape[:2], dtype=torch.int64, device=hidden.device)
-            logits: torch.Tensor = _forward(skeleton, ids, lambda *_: hidden).logits
+            given = stacked(hidden, _STREAMS.get(skeleton.model, 0))
+            logits: torch.Tensor = forward_with(skeleton, ids, lambda *_: given).logits
     finally:
         handle.remove()
     return logits
@@ -201,32 +209,47 @@ def _no_embedding(skeleton: Skeleton, hidden: torch.Tensor) -> Iterator[None]:
         embedding.weight = own
 
 
-def _forward(skeleton: Skeleton, ids: torch.Tensor, stand_in: StandIn) -> Any:
+def forward_with(skeleton: Skeleton, ids: torch.Tensor, stand_in: StandIn) -> Any:
     """The model's output with `stand_in` for its blocks; None where that stopped it.
 
     `ids` is int64 (sequences, length). Families differ in what they take from a block's return
     value: a tensor, or the items of a tuple. The forward is repeated until it works; a bare tensor
     of which item 0 is taken, its first sequence, is noticed by its shape or identity.
     """
-    known = _ITEMS.get(skeleton.model)
+    known = _RETURNS.get(skeleton.model)
     fault: Exception = _Lost()
-    for items in range(MOST_ITEMS + 1) if known is None else (known,):
+    for returns in RETURNS if known is None else (known,):
         try:
-            with torch.no_grad(), _placed(ids.device), _blocks_replaced(skeleton, stand_in, items):
+            replaced = _blocks_replaced(skeleton, stand_in, returns)
+            with torch.no_grad(), _placed(ids.device), replaced:
                 found = skeleton.model(input_ids=ids, use_cache=False)
-        except _Stop:
+        except Stop:
             found = None
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - modeling code can raise anything
-            fault = fault if items else error
+        except Exception as error:  # modeling code can raise anything
+            if skeleton.model not in _AT_ONCE and "meta" in f"{error}":
+                _AT_ONCE.add(skeleton.model)
+                raise _Absent from error
+            fault = fault if returns[0] else error
             continue
         if len(skeleton.blocks) > 1 or found is not None:  # one block returns nothing when entered
-            _ITEMS[skeleton.model] = items
+            _RETURNS[skeleton.model] = returns
         return found
-    if not isinstance(fault, _Lost):
+    if isinstance(fault, QuantkitError | torch.OutOfMemoryError):
         raise fault
-    raise RefusedError(
+    if not isinstance(fault, _Lost):
+        raise RefusedError(
+            f"`{type(skeleton.model).__name__}` cannot be run block by block on token ids alone",
+            why=f"{type(fault).__name__}: {said(fault)}",
+            hint="use a decoder model that needs no other inputs",
+        ) from fault
+    raise more_than_hidden(skeleton)
+
+
+def more_than_hidden(skeleton: Skeleton) -> RefusedError:
+    """The refusal of a model whose blocks need more than the output of the one before."""
+    return RefusedError(
         f"`{type(skeleton.model).__name__}` does more than pass hidden states from block to block",
         why="quantkit runs the blocks one by one, each on the output of the one before it",
         hint="use a model whose decoder is a plain chain of blocks",
@@ -247,19 +270,25 @@ def _placed(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn, items: int) -> Iterator[None]:
-    """Replace the forward of every block; each must receive the output of the one before it.
-
-    Blocks return as many `items` as the model's code takes, 0 for the bare tensor.
-    """
+def _blocks_replaced(skeleton: Skeleton, stand_in: StandIn, returns: Returns) -> Iterator[None]:
+    """Replace the forward of every block; each must receive the output of the one before it."""
+    items, with_slots = returns
     last: list[torch.Tensor] = []
+    turns = [tuple(Slot(turn) for _ in range(items - 1)) for turn in range(2)]
 
     def answer(index: int, *arguments: Any, **keywords: Any) -> Any:
         hidden = arguments[0] if arguments else keywords.pop(_hidden_keyword(keywords))
         if index != len(last) or (last and hidden is not last[-1]):
             raise _Lost
-        last.append(stand_in(index, hidden, BlockInputs(arguments[1:], keywords)))
-        return (last[-1], *[None] * (items - 1)) if items else last[-1]
+        returned = turns[index % 2]
+        for slot in (each for each in (*arguments, *keywords.values()) if isinstance(each, Slot)):
+            if slot in returned:  # of the block before the last one
+                raise _Lost
+            slot.used = True
+        returned = returned if with_slots else ()
+        last.append(stand_in(index, hidden, BlockInputs(arguments[1:], keywords, returns=returned)))
+        others = returned or [None] * (items - 1)
+        return (last[-1], *others) if items else last[-1]
 
     blocks = skeleton.blocks
     for index, block in enumerate(blocks):
@@ -279,13 +308,15 @@ def _hidden_keyword(keywords: dict[str, Any]) -> str:
 
 
 @contextmanager
-def _loaded_on_call(skeleton: Skeleton, load: LoadModule) -> Iterator[None]:
+def loaded_on_call(skeleton: Skeleton, load: LoadModule) -> Iterator[None]:
     """Load each module outside the blocks when it is first called; release all at the end."""
     handles = []
     loaded: list[nn.Module] = []
     embedding = skeleton.model.get_input_embeddings()
 
-    def on_call(name: str, module: nn.Module) -> None:
+    def on_call(name: str, module: nn.Module, given: tuple[Any, ...] = ()) -> None:
+        if any(isinstance(each, torch.Tensor) and each.is_meta for each in given):
+            raise _Lost("meta")  # made from a weight that was not loaded
         if module not in loaded:
             load(name, module)
             loaded.append(module)
@@ -294,9 +325,8 @@ def _loaded_on_call(skeleton: Skeleton, load: LoadModule) -> Iterator[None]:
         own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
         if name.startswith(skeleton.prefix + ".") or not any(tensor.is_meta for tensor in own):
             continue
-        hook = functools.partial(lambda name, module, _: on_call(name, module), name)
-        handles.append(module.register_forward_pre_hook(hook))
-        if module is embedding:  # some models ask where its weight is before they call it
+        handles.append(module.register_forward_pre_hook(functools.partial(on_call, name)))
+        if module is embedding or skeleton.model in _AT_ONCE:  # asked for before it is called
             on_call(name, module)
     try:
         yield

@@ -15,9 +15,9 @@ import torch
 from greenlet import greenlet
 
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.model.calls import BlockInputs
 from quantkit.model.opened import OpenModel, drop
 from quantkit.model.structure import Structure
-from quantkit.model.walk import BlockInputs
 from quantkit.pipeline.groups import BlockState, SolverConfig, solve_group
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.pauses import Place, pause_at

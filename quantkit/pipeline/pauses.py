@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from greenlet import getcurrent
+from greenlet import getcurrent, greenlet
 from torch import nn
 
 from quantkit.core.errors import IntegrityError, QuantkitError
@@ -51,13 +51,14 @@ class GroupPause:
     """Hooks that pause at the first linear of a group, and change the input of all its linears.
 
     Statistics are summed up batch by batch: an input is not kept. It is (.., in_features) in the
-    model's dtype.
+    model's dtype. Linears that a forward calls again pause at the last call.
     """
 
     def __init__(self, place: Place, group: LinearGroup) -> None:
         self.group, self.where = group, f"{place.name}.{group.names[0]}"
         self.collector = InputCollector(mixes_tokens=group.mixes_tokens)
         self.change: InputChange | None = None
+        self.left: dict[greenlet, int] = {}
         first, *others = (place.block.get_submodule(name) for name in group.names)
         first.register_forward_pre_hook(self._stop)
         for other in others:
@@ -69,7 +70,10 @@ class GroupPause:
 
     def _stop(self, module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
         collect(self.collector, arguments[0], self.where)
-        getcurrent().parent.switch()
+        forward = getcurrent()
+        self.left[forward] = self.left.get(forward, self.group.calls) - 1
+        if not self.left[forward]:
+            forward.parent.switch()
         return self._follow(module, arguments)
 
     def _follow(self, _: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """From a model and a recipe to a plan; unsupported combinations are refused here."""
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from quantkit.core import registry
@@ -12,6 +13,7 @@ from quantkit.core.method import Method
 from quantkit.core.plan import LEFT_OUT, Disposition, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of, unloaded
+from quantkit.model.chain import require_chain
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
@@ -52,6 +54,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
     structure = trace_structure(model.skeleton)
+    require_chain(model.skeleton)
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if warning := unloaded(output):
@@ -98,10 +101,13 @@ def _fused(model: OpenModel) -> list[LinearFacts]:
         for path, module in block.named_modules():
             for key, parameter in module.named_parameters(recurse=False):
                 convolves = "conv" in f"{path}{type(module).__name__}".lower()
-                if parameter.ndim == 3 and not convolves and min(parameter.shape[1:]) >= MATRIX:
+                stacked = parameter.ndim == 2 and "expert" in path and not is_linear(module)
+                if not stacked and (parameter.ndim != 3 or convolves):
+                    continue
+                *counts, outputs, inputs = parameter.shape
+                if min(outputs, inputs) >= MATRIX:
                     name = f"{model.skeleton.block_name(index)}.{path}.{key}"
-                    count, outputs, inputs = parameter.shape
-                    found.append(LinearFacts(name, count * outputs, inputs))
+                    found.append(LinearFacts(name, prod(counts) * outputs, inputs))
     return found
 
 

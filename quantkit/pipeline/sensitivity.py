@@ -19,9 +19,9 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
+from quantkit.model.calls import BlockInputs
 from quantkit.model.opened import OpenModel, drop
 from quantkit.model.structure import LinearGroup
-from quantkit.model.walk import BlockInputs
 from quantkit.pipeline.choices import Choice
 from quantkit.pipeline.groups import matrix, place
 from quantkit.pipeline.memory import give_back

@@ -7,9 +7,9 @@ import pytest
 import torch
 import transformers
 
+from quantkit.model.calls import BlockInputs
 from quantkit.model.open import open_model
 from quantkit.model.opened import load_dense
-from quantkit.model.walk import BlockInputs
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from quantkit.model.skeleton import build_skeleton, read_config
-from quantkit.model.structure import BlockStructure, ScalePair, trace_structure
+from quantkit.model.structure import BlockStructure, ScalePair, _groups, trace_structure
 
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 LLAMA_LIKE = [QKV, ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)]
@@ -57,3 +57,11 @@ def test_blocks_of_another_shape_are_another_kind(tiny_checkpoint: Callable[...,
     )
     structure = trace_structure(skeleton)
     assert structure.blocks == (0, 1, 0)
+
+
+def test_a_linear_that_is_called_twice_stands_where_its_last_input_comes() -> None:
+    x, y, z = (torch.zeros(1) for _ in range(3))
+    calls = [("router", x), ("q", y), ("k", y), ("router", z), ("o", x)]
+    found = {names: len(read) for names, read in _groups(calls)}
+    assert found == {("q", "k"): 1, ("router",): 2, ("o",): 1}
+    assert list(found) == [("q", "k"), ("router",), ("o",)]

@@ -1,0 +1,90 @@
+"""Whether a decoder is a chain: each block, and what follows the last, reads its predecessor only.
+
+A model may keep other things: the outputs of earlier blocks, or a second value that blocks return.
+Running blocks one by one would lose them without any error.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from quantkit.core.errors import QuantkitError
+from quantkit.model.calls import BlockInputs
+from quantkit.model.skeleton import Skeleton, persistent_buffers
+from quantkit.model.walk import Stop, forward_with, loaded_on_call, more_than_hidden
+
+TOKENS = 12
+"""Length of the sequence that is tried."""
+
+
+def require_chain(skeleton: Skeleton) -> None:
+    """Check that nothing depends on blocks but through the output of the last one before.
+
+    The blocks return random numbers. Whatever these are, the
+    blocks' other arguments must be the same, and the head's input must depend on the last output
+    alone, not even on the embeddings.
+
+    Raises:
+        RefusedError: something depends on more.
+    """
+    given, entered = _seen(skeleton, seeds=(0, 0))
+    others, _ = _seen(skeleton, seeds=(0, 1))
+    _, left = _seen(skeleton, seeds=(1, 1))
+    if _differ(given, others) or _differ(entered, left):
+        raise more_than_hidden(skeleton)
+
+
+def _seen(skeleton: Skeleton, seeds: tuple[int, int]) -> tuple[list[Any], list[Any]]:
+    """The arguments of all blocks but their hidden states, and those of the head.
+
+    `seeds` are those of the embeddings and of the outputs of all blocks but the last.
+    """
+    count, embedding = len(skeleton.blocks), skeleton.model.get_input_embeddings()
+    row, outputs, last = (torch.Generator().manual_seed(seed) for seed in (*seeds, 2))
+    blocks: list[Any] = []
+    head: list[Any] = []
+
+    def stand_in(index: int, hidden: torch.Tensor, given: BlockInputs) -> torch.Tensor:
+        blocks.extend((*given.arguments, *given.keywords.values()))
+        return torch.randn(hidden.shape, generator=last if index + 1 == count else outputs)
+
+    def load(_: str, module: nn.Module) -> None:
+        _load_ones(module)
+        if module is embedding:
+            weight = torch.randn(module.weight.shape[1:], generator=row).expand(module.weight.shape)
+            module.weight = nn.Parameter(weight, requires_grad=False)
+
+    def stop(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        head.extend(arguments)
+        raise Stop
+
+    last_module = skeleton.model.get_submodule(skeleton.head) if skeleton.head else nn.Identity()
+    handle = last_module.register_forward_pre_hook(stop)
+    try:
+        with loaded_on_call(skeleton, load):
+            forward_with(skeleton, torch.arange(TOKENS)[None], stand_in)
+    except QuantkitError:
+        pass  # what follows the blocks need not run on these numbers
+    finally:
+        handle.remove()
+    return blocks, head
+
+
+def _load_ones(module: nn.Module) -> None:
+    """Set parameters and persistent buffers of ones, which take no memory."""
+    for key, tensor in (*module.named_parameters(recurse=False), *persistent_buffers(module)):
+        ones = torch.ones((), dtype=tensor.dtype).expand(tensor.shape)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        setattr(module, key, nn.Parameter(ones, requires_grad=False) if is_parameter else ones)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether tensors in two lists of arguments differ."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape != other.shape or not torch.equal(one.nan_to_num(), other.nan_to_num())
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return any(map(_differ, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return any(_differ(value, other.get(key)) for key, value in one.items())
+    return False
