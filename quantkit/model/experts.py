@@ -98,8 +98,9 @@ def split_experts(model: nn.Module) -> tuple[Fused, ...]:
     found: list[Fused] = []
     for path, module in list(model.named_modules()):
         if is_fused(module):
-            found += _split(path, module)
-            module.config._experts_implementation = IMPLEMENTATION  # noqa: SLF001 - the switch has no public name
+            found += split(path, module)
+            if hasattr(module, "config"):
+                module.config._experts_implementation = IMPLEMENTATION  # noqa: SLF001 - the switch has no public name
     return tuple(found)
 
 
@@ -162,11 +163,13 @@ def _renamed(name: str, old: str, new: str) -> str:
     return name.replace(old, new)
 
 
-def _split(path: str, module: Any) -> Iterator[Fused]:
-    first = "gate_up_proj" if module.has_gate else "up_proj"
-    first_roles = ("gate_proj", "up_proj") if module.has_gate else ("up_proj",)
-    matrices = ((first, first_roles), ("down_proj", ("down_proj",)))
-    experts = [nn.Module() for _ in range(getattr(module, first).shape[0])]
+def split(path: str, module: Any) -> Iterator[Fused]:
+    """Replace the parameters of the experts at `path` by linears; what was replaced."""
+    apart = [(key, (key,)) for key in ("gate_proj", "up_proj", "down_proj") if hasattr(module, key)]
+    joined = ("gate_up_proj", ("gate_proj", "up_proj"))
+    matrices = [joined, *apart] if hasattr(module, joined[0]) else apart
+    count = min(len(getattr(module, key)) for key, _ in matrices)
+    experts = [nn.Module() for _ in range(count)]
     for key, roles in matrices:
         weight = getattr(module, key)
         outputs, inputs = weight.shape[1:]

@@ -11,6 +11,7 @@ from torch import nn
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.session import Session
+from quantkit.model.expert_forms import adopt_experts
 from quantkit.model.experts import split_experts
 from quantkit.model.weight_map import Rules, rules_of
 
@@ -88,6 +89,7 @@ def build_skeleton(config: Any, session: Session = Session()) -> Skeleton:
     try:
         _fill_buffers(model)
         rules = rules_of(model)
+        adopt_experts(model)
         rules = replace(rules, fused=split_experts(model))
     except RefusedError:
         raise

@@ -214,6 +214,12 @@ def map_weights(rules: Rules, stored: Mapping[str, TensorInfo]) -> WeightMap:
         else:
             unused.append(name)
     for target, sources in groups.items():
+        count = fused[target].count if target in fused else len(rules.before[target])
+        stacks = _only_stacks(rules.converter(next(iter(sources))))
+        if stacks and count < len(rules.before[target]):  # LongCat's experts without a product
+            unused += [name for names in sources.values() for name in names[count:]]
+            for names in sources.values():
+                del names[count:]
         places.update(_converted(rules, target, sources, stored, fused))
     return WeightMap(places, tuple(unused))
 
@@ -280,15 +286,20 @@ def _converted(
 
 def _is_one_each(rule: Any, experts: Fused, sources: Mapping[str, Sequence[str]]) -> bool:
     """Whether a converter only stacks experts that are stored one by one, in the linears' shape."""
-    kinds = [type(operation).__name__ for operation in rule.operations]
     return (
-        kinds in (["MergeModulelist"], ["MergeModulelist", "Concatenate"])
+        _only_stacks(rule)
         and not experts.transposed
         and not experts.interleaved
         and set(rule.source_patterns) == set(sources)
         and len(sources) == len(experts.roles)
         and all(len(names) == experts.count for names in sources.values())
     )
+
+
+def _only_stacks(rule: Any) -> bool:
+    """Whether a converter makes one parameter of experts that are stored one by one."""
+    kinds = [type(operation).__name__ for operation in rule.operations]
+    return kinds in (["MergeModulelist"], ["MergeModulelist", "Concatenate"])
 
 
 def _meta(info: TensorInfo) -> torch.Tensor:
