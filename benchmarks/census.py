@@ -1,6 +1,6 @@
 """Every type of transformers that generates text from text or images, made tiny and quantized.
 
-    python benchmarks/census.py -o census.json [--only llama,qwen3_moe] [--keep FOLDER]
+    python -m benchmarks.census -o census.json [--only llama,qwen3_moe] [--keep FOLDER]
 
 Each type's own config class is shrunk, its model made with random weights, saved as transformers
 saves it, quantized with 8-bit rounding, and compared: our block-wise logits of the original with
@@ -9,230 +9,148 @@ Random weights tell whether everything is wired rightly, and nothing about quali
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import shutil
 import tempfile
 import time
+import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import torch
+import transformers
+from torch.overrides import TorchFunctionMode
+
+import quantkit
+import quantkit.runs.produce  # what every child would import by itself
+from benchmarks.tiny import identifiers, make
+from quantkit.api import artifacts  # noqa: F401
+from quantkit.core.errors import QuantkitError
+from quantkit.model.open import open_model
+from quantkit.model.skeleton import is_linear, is_transposed
+from quantkit.stats.divergence import token_kl
+
 SECONDS = 240
-VOCABULARY = 288
-SIZES = {
-    128: "hidden_size d_model n_embd dim embed_dim hidden_dim model_dim",
-    256: "intermediate_size ffn_dim d_ff n_inner ffn_hidden_size encoder_ffn_dim decoder_ffn_dim "
-    "shared_expert_intermediate_size moe_shared_expert_intermediate_size intermediate_size_mlp "
-    "dense_intermediate_size shared_intermediate_size",
-    64: "moe_intermediate_size q_lora_rank kv_lora_rank expert_ffn_hidden_size expert_hidden_size "
-    "expert_ff_hidden_size",
-    32: "head_dim v_head_dim qk_nope_head_dim qk_rope_head_dim attention_head_dim mamba_d_head "
-    "linear_key_head_dim linear_value_head_dim global_head_dim kv_channels rotary_dim",
-    16: "state_size ssm_state_size mamba_d_state mamba_state_dim hidden_size_per_layer_input",
-    4: "num_attention_heads n_head num_heads encoder_attention_heads decoder_attention_heads "
-    "num_experts n_routed_experts num_local_experts moe_num_experts num_routed_experts "
-    "linear_num_value_heads mamba_n_heads mamba_num_heads num_q_heads n_heads",
-    2: "num_hidden_layers n_layer num_layers n_layers depth encoder_layers decoder_layers "
-    "num_key_value_heads num_kv_heads multi_query_group_num num_experts_per_tok top_k moe_top_k "
-    "moe_topk moe_k num_experts_per_token linear_num_key_heads num_global_key_value_heads",
-    1: "n_group topk_group n_groups mamba_n_groups n_shared_experts moe_num_shared_experts "
-    "first_k_dense_replace num_nextn_predict_layers",
-    512: "max_position_embeddings n_positions max_seq_len sliding_window",
-    VOCABULARY: "vocab_size vocab_size_per_layer_input n_vocab",
-}
-SIZE_OF = {name: size for size, names in SIZES.items() for name in names.split()}
-SCALES = {"image_size": 32, "patch_size": 16, "num_position_embeddings": 64}
-HEADS = ("num_attention_heads", "num_heads", "n_head")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads")
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
-MOST_LAYERS = 8
+NEVER = -1e4
+"""Logits below it are those of tokens that a model's own code excludes."""
+PRODUCTS = ("addbmm", "addmm", "baddbmm", "bmm", "einsum", "grouped_mm", "linear", "matmul", "mm")
+MATRIX = 8
+"""Parameters with a smaller side are vectors in effect."""
 
 
-def identifiers() -> dict[str, str]:
-    """Model types, with the auto class that makes each."""
-    from transformers.models.auto import modeling_auto as auto
+class Multiplied(TorchFunctionMode):
+    """Notes the memory of each tensor that takes part in a matrix product."""
 
-    image = dict.fromkeys(
-        auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, "AutoModelForImageTextToText"
-    )
-    return image | dict.fromkeys(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "AutoModelForCausalLM")
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: set[int] = set()
 
-
-def shrunk(kind: type[Any], depth: int = 0) -> Any:
-    """A config of class `kind` with small sizes, and each kind of layer at least once."""
-    full = kind()
-    values = full.to_dict()
-    heads = {values.get(name) for name in HEADS} - {None}
-    small = {name: fixed for name, value in values.items() if (fixed := sized(name, value))}
-    small |= {n: SIZE_OF["num_attention_heads"] for n in KV_HEADS if values.get(n) in heads}
-    if "head_dim" in values:
-        small["head_dim"] = SIZE_OF["head_dim"]
-    for name, value in values.items():
-        if isinstance(value, dict) and "mrope_section" in value:
-            head = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
-            small[name] = value | {"mrope_section": sections(value["mrope_section"], head)}
-    small |= layers_of(full, values, small)
-    for name in getattr(kind, "sub_configs", {}):
-        given = getattr(full, name, None)
-        if given is not None and depth < 3:
-            small[name] = shrunk(type(given), depth + 1)
-    return made(kind, small)
+    def __torch_function__(
+        self, function: Any, _: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        if getattr(function, "__name__", "").strip("_") in PRODUCTS:
+            given = (*arguments, *(keywords or {}).values())
+            tensors = [each for each in given if isinstance(each, torch.Tensor)]
+            self.memory |= {each.untyped_storage().data_ptr() for each in tensors}
+        return function(*arguments, **(keywords or {}))
 
 
-def sized(name: str, value: Any) -> Any:
-    """A small value for a key of a config; None where the key stays as it is."""
-    token = name.endswith("_token_id")
-    if token and isinstance(value, list):
-        return [v if v < VOCABULARY else 1 for v in value]
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        return None
-    if token:
-        return VOCABULARY - 1 - len(name) % 32 if value >= VOCABULARY else None
-    return SIZE_OF.get(name) or SCALES.get(name)
+def reference(folder: Path, name: str, ids: torch.Tensor) -> tuple[list[torch.Tensor], set[str]]:
+    """Transformers' own logits in fp32, and the names of the parameters that it multiplies by.
 
-
-def sections(old: list[int], head: int) -> list[int]:
-    """Sections of a multimodal rotary embedding for heads of 32, with the same rotated share."""
-    half = int(16 * min(1.0, 2 * sum(old) / head))
-    rest = half * 3 // 8
-    return [half - 2 * rest, rest, rest]
-
-
-def layers_of(full: Any, values: dict[str, Any], small: dict[str, Any]) -> dict[str, Any]:
-    """As few layers as show every kind that the config has."""
-    kinds = (getattr(full, key, None) for key in ("layer_types", "layers_block_type"))
-    types = next((found for found in kinds if isinstance(found, list | tuple) and found), None)
-    if types is None:
-        return {}
-    count = next(n for n in range(1, len(types) + 1) if set(types[:n]) == set(types))
-    count = min(max(2, count), MOST_LAYERS)
-    found: dict[str, Any] = {name: count for name in LAYERS if name in small}
-    key = "layer_types" if "layer_types" in values else "layers_block_type"
-    return found | ({key: list(types[:count])} if key in values else {})
-
-
-def made(kind: type[Any], values: dict[str, Any]) -> Any:
-    """A config of `values`; those that its own checks refuse are left out one by one."""
-    tried = dict(values)
-    for _ in range(12):
-        try:
-            return kind(**tried)
-        except Exception as error:
-            named = [name for name in tried if name in str(error)]
-            if not named:
-                raise
-            tried.pop(named[0])
-    raise ValueError("no small config")
-
-
-def make(identifier: str, auto_name: str, folder: Path) -> Any:
-    """Save a tiny model with random weights; its class's name."""
-    import torch
-    import transformers
-
-    from tests.conftest import byte_tokenizer
-
-    auto = getattr(transformers, auto_name)
-    kind = transformers.CONFIG_MAPPING[identifier]
-    config = shrunk(kind)
-    torch.manual_seed(0)
-    model = auto.from_config(config)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, weight in sorted(model.named_parameters()):
-            if weight.dim() > 1 and "conv" not in name:
-                noise = torch.randn(weight.shape, generator=generator)
-                weight.copy_(noise * weight.shape[-1] ** -0.5)
-    model.to(torch.bfloat16).eval().save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return type(model).__name__
-
-
-def logits_of(folder: Path, name: str, ids: Any) -> Any:
-    """Transformers' own logits, fp32."""
-    import torch
-    import transformers
-
-    model = getattr(transformers, name).from_pretrained(folder, dtype=torch.bfloat16).eval()
-    with torch.no_grad():
-        return model(input_ids=ids, use_cache=False).logits.float()
+    The model is saved in fp32 beside the folder, for `own` to read.
+    """
+    kind = getattr(transformers, name)
+    model = kind.from_pretrained(folder, dtype=torch.float32, experts_implementation="eager").eval()
+    model.save_pretrained(folder.with_name("wide"))
+    with torch.no_grad(), Multiplied() as seen:
+        logits = [model(input_ids=row[None], use_cache=False).logits[0] for row in ids]
+    found = model.named_parameters()
+    return logits, {key for key, p in found if p.untyped_storage().data_ptr() in seen.memory}
 
 
 def examine(identifier: str, auto_name: str, folder: Path) -> dict[str, Any]:
     """What becomes of one type."""
-    import torch
-
-    import quantkit
-    from quantkit.core.errors import QuantkitError
-    from quantkit.model.open import open_model
-    from quantkit.model.skeleton import is_transposed
-
     found: dict[str, Any] = {}
     source, out = folder / "model", folder / "out"
     try:
         found["class"] = make(identifier, auto_name, source)
-        ids = torch.randint(2, 250, (2, 24), generator=torch.Generator().manual_seed(0))
-        expected = [logits_of(source, found["class"], row[None])[0] for row in ids]
     except Exception as error:  # noqa: BLE001 - what cannot be made is counted
         return found | {"outcome": "not made", "why": f"{type(error).__name__}: {error}"[:300]}
+    ids = torch.randint(2, 250, (2, 24), generator=torch.Generator().manual_seed(0))
+    expected: Any = None
+    try:
+        expected = reference(source, found["class"], ids)
+    except Exception as error:  # noqa: BLE001 - some read more than text
+        found["transformers"] = f"{type(error).__name__}: {error}"[:300]
     try:
         model = open_model(source)
-        head = model.head()
-        ours = [head(rows) for rows in model.hidden_states(ids)]
-        pairs = list(zip(ours, expected, strict=True))
-        found["difference"] = [float((a - b).norm() / b.norm()) for a, b in pairs]
         conv = any(is_transposed(module) for module in model.skeleton.model.modules())
         name = {"format": "gptq"} if conv else {}
         recipe = quantkit.build_recipe("w8a16", samples=4, sequence_length=64, **name)
         result = quantkit.quantize(str(source), out, recipe=recipe, device="cpu", evaluate=False)
-        found |= measured(source, out, result)
-        found["outcome"] = "done"
+        found |= {"outcome": "done", "kl": divergence(source, out)}
+        found["sha256"] = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
+        found["remarks"] = list(result.remarks)
+        if expected is not None:
+            logits, multiplied = expected
+            ours = own(source.with_name("wide"), ids)
+            found["difference"] = [apart(*pair) for pair in zip(ours, logits, strict=True)]
+            quantized = {str(module["name"]) for module in result.modules}
+            found["share"], found["left"] = share(model.skeleton, multiplied, quantized)
     except QuantkitError as error:
         found |= {"outcome": "refused", "what": error.what[:300], "why": str(error.why)[:300]}
     except Exception as error:  # noqa: BLE001 - a crash is what is looked for
-        import traceback
-
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error}"[:300]
         found |= {"outcome": "crash", "what": text, "why": f"{where.filename}:{where.lineno}"}
     return found
 
 
-def measured(source: Path, out: Path, result: Any) -> dict[str, Any]:
-    """KL, and the share of the blocks' matrices that is quantized, by weights."""
-    import torch
+def own(folder: Path, ids: torch.Tensor) -> list[torch.Tensor]:
+    """Our block-wise logits, fp32, of a model or an artifact."""
+    model = open_model(folder)
+    head = model.head()
+    return [head(rows) for rows in model.hidden_states(ids)]
 
-    from quantkit.model.open import open_model
 
-    original, artifact = open_model(source), open_model(out)
+def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Relative distance of two sides' logits; those of tokens that a model never says are equal."""
+    said = expected > NEVER
+    return float((found - expected)[said].norm() / expected[said].norm())
+
+
+def divergence(source: Path, out: Path) -> float:
+    """Mean KL of an artifact's next tokens from those of its original, in nats."""
     ids = torch.randint(2, 250, (2, 64), generator=torch.Generator().manual_seed(1))
-    pairs = []
-    for model in (original, artifact):
-        head = model.head()
-        rows = torch.cat(list(model.hidden_states(ids)))
-        pairs.append(torch.log_softmax(head(rows), -1))
-    kl = float((pairs[0].exp() * (pairs[0] - pairs[1])).sum(-1).mean())
-    quantized = {module["name"] for module in result.modules}
-    total = done = 0
-    prefix = original.skeleton.prefix + "."
-    for name, module in original.skeleton.model.named_modules():
-        weight = getattr(module, "weight", None)
-        for key, parameter in module.named_parameters(recurse=False):
-            if name.startswith(prefix) and parameter.ndim in (2, 3) and "conv" not in name:
-                if min(parameter.shape) < 8:
-                    continue
-                total += parameter.numel()
-                done += parameter.numel() if name in quantized and key == "weight" else 0
-        del weight
-    return {"kl": kl, "share": done / total if total else 0.0, "remarks": list(result.remarks)}
+    p, q = (torch.log_softmax(torch.cat(own(folder, ids)), -1) for folder in (source, out))
+    return float(token_kl(p, q).mean())
+
+
+def share(skeleton: Any, multiplied: set[str], quantized: set[str]) -> tuple[float, dict[str, int]]:
+    """Share of the blocks' linear weights that is quantized, and the sizes of the largest others.
+
+    Linear weights are those of linear layers, called or not, and whatever else is multiplied by.
+    """
+    sizes: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    for path, module in skeleton.model.get_submodule(skeleton.prefix).named_modules(
+        prefix=skeleton.prefix
+    ):
+        for key, weight in module.named_parameters(recurse=False):
+            name = f"{path}.{key}"
+            linear = (is_linear(module) and key == "weight") or name in multiplied
+            if linear and weight.ndim > 1 and min(weight.shape[-2:]) >= MATRIX:
+                sizes[path in quantized and key == "weight"][name] = weight.numel()
+    done, left = (sum(sizes[side].values()) for side in (True, False))
+    return done / (done + left or 1), dict(Counter(sizes[False]).most_common(2))
 
 
 def child(queue: Any, identifier: str, auto_name: str, folder: Path) -> None:
     """Examine one type in a process of its own."""
-    import torch
-
     torch.set_num_threads(1)
     queue.put(examine(identifier, auto_name, folder))
 
@@ -260,12 +178,7 @@ def forked(identifier: str, auto_name: str, keep: Path | None) -> dict[str, Any]
 
 def warm() -> None:
     """Imports that every child would pay for."""
-    import torch
-    import transformers
     from transformers import AutoModelForCausalLM, LlamaConfig
-
-    import quantkit.runs.produce  # noqa: F401
-    from quantkit.api import artifacts  # noqa: F401
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

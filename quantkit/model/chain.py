@@ -9,13 +9,29 @@ from typing import Any
 import torch
 from torch import nn
 
-from quantkit.core.errors import QuantkitError
+from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.model.calls import BlockInputs
-from quantkit.model.skeleton import Skeleton, persistent_buffers
+from quantkit.model.skeleton import Skeleton, is_linear, persistent_buffers, tied_to
 from quantkit.model.walk import Stop, forward_with, loaded_on_call, more_than_hidden
 
 TOKENS = 12
 """Length of the sequence that is tried."""
+
+
+def require_own_weights(skeleton: Skeleton) -> None:
+    """Check that no two blocks share a linear.
+
+    Raises:
+        RefusedError: they do; each block is quantized by itself, on inputs of its own.
+    """
+    for name, module in skeleton.model.get_submodule(skeleton.prefix).named_modules():
+        weight = f"{skeleton.prefix}.{name}.weight"
+        if is_linear(module) and (other := tied_to(skeleton.model, weight)):
+            raise RefusedError(
+                f"`{weight}` is the same weight as `{other}`",
+                why="quantkit quantizes each block by itself, and blocks share this one",
+                hint="use a model whose blocks have weights of their own",
+            )
 
 
 def require_chain(skeleton: Skeleton) -> None:

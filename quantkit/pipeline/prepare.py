@@ -13,7 +13,7 @@ from quantkit.core.method import Method
 from quantkit.core.plan import LEFT_OUT, Disposition, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of, unloaded
-from quantkit.model.chain import require_chain
+from quantkit.model.chain import require_chain, require_own_weights
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
@@ -53,6 +53,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     method, output, engines, options = parts_of(recipe)
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
+    require_own_weights(model.skeleton)
     structure = trace_structure(model.skeleton)
     require_chain(model.skeleton)
     facts, idle, routers = linears_of(model, structure)

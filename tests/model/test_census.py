@@ -1,0 +1,86 @@
+"""Types of transformers as `benchmarks/census.py` makes and judges them: every cause of refusal."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CAUSES = {
+    "experts stored one tensor each": "mixtral qwen3_moe deepseek_v3 hunyuan_v1_moe",
+    "experts stored in one tensor": "gpt_oss ernie4_5_moe granitemoe phimoe",
+    "experts outside the registry": "llama4 llama4_text longcat_flash step3p7",
+    "multimodal towers": "qwen2_5_vl gemma3 mllama internvl paligemma llava_onevision",
+    "hybrids of unlike blocks": "jamba bamba nemotron_h qwen3_next lfm2 olmo_hybrid",
+    "renamed tensors": "glm4v cohere2_moe minimax_m2",
+    "nested lists of blocks": "zamba2 modernbert-decoder",
+    "inputs for each layer, linears called twice": "gemma3n_text gemma4_text",
+    "keys and values of another layer": "gemma4 falcon_h1",
+    "conv1d": "gpt2 openai-gpt",
+    "islands of fp32": "glm4_moe mamba2",
+    "buffers": "minimax bloom",
+    "items handed from block to block": "zaya glm_moe_dsa",
+    "weights that are read before their module is called": "kosmos-2.5",
+}
+DONE = [(kind, cause) for cause, kinds in CAUSES.items() for kind in kinds.split()]
+REFUSED = {
+    "bart": "of the linear weights",
+    "blip-2": "token ids alone",
+    "blt": "how wide",
+    "dbrx": "of the linear weights",
+    "pix2struct": "encoder-decoder",
+    "inkling2_text": "from block to block",
+    "zamba": "is the same weight",
+}
+
+
+@pytest.fixture(scope="module")
+def census() -> Any:
+    """The module of the benchmark, which no package contains."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        spec = importlib.util.spec_from_file_location("census", ROOT / "benchmarks" / "census.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT))
+    module.warm()
+    return module
+
+
+@pytest.fixture
+def examined(census: Any, tmp_path: Path) -> Callable[[str], dict[str, Any]]:
+    """What becomes of a type."""
+    kinds = census.identifiers()
+    return lambda kind: census.examine(kind, kinds[kind], tmp_path)
+
+
+def test_forty_types_show_every_cause() -> None:
+    assert len({kind for kind, _ in DONE}) >= 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "cause"), DONE)
+def test_a_type_is_quantized_and_computes_what_transformers_computes(
+    examined: Callable[[str], dict[str, Any]], kind: str, cause: str
+) -> None:
+    found = examined(kind)
+    assert found["outcome"] == "done", (cause, found)
+    assert max(found["difference"]) < 1e-3, "our blocks in fp32 against transformers"
+    assert found["kl"] < 1e-3
+    assert found["share"] >= 0.99, found["left"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_type_that_cannot_be_done_is_refused_with_its_reason(
+    examined: Callable[[str], dict[str, Any]], kind: str
+) -> None:
+    found = examined(kind)
+    assert found["outcome"] == "refused"
+    assert REFUSED[kind] in found["what"]
