@@ -28,10 +28,11 @@ from quantkit.pipeline import pauses
 
 LENGTH = 512
 VARIANTS = {
-    "gptq": {},
-    "gptq, not shrunk": {},
-    "gptq, all tokens": {"settings": ["calibration.experts=all"]},
+    "gptq": [],
+    "gptq, not shrunk": [],
+    "gptq, all tokens": ["calibration.experts=all"],
 }
+ALONE = ["allow_partial=true", 'overrides=[{match: "*self_attn*", skip: true}]']
 
 
 def kl(artifact: Path, reference: Path, windows: int) -> str:
@@ -76,19 +77,21 @@ def main() -> None:
     parser.add_argument("--samples", type=int, nargs="+", default=[128, 16, 2])
     parser.add_argument("--steps", type=int, default=500, help="of training")
     parser.add_argument("--windows", type=int, default=64, help="of evaluation")
+    parser.add_argument("--alone", action="store_true", help="quantize experts alone")
     parser.add_argument("--peer", metavar="PYTHON")
     args = parser.parse_args()
     model = made(args.folder / "model", args.steps)
-    out = args.folder / "out"
+    out, fixed = args.folder / "out", ALONE if args.alone else []
     print("| bits | samples | method | KL | tokens an expert: least, median, most | s |")
     print("|---|---|---|---|---|---|")
     for bits in args.bits:
-        built(model, out, method="rtn", bits=bits, samples=0)
+        built(model, out, method="rtn", bits=bits, samples=0, settings=fixed)
         print(f"| {bits} | 0 | rtn | {kl(out, model, args.windows)} | | |", flush=True)
         for samples in args.samples:
-            for name, flags in VARIANTS.items():
+            for name, policy in VARIANTS.items():
+                flags = {"bits": bits, "samples": samples, "settings": [*fixed, *policy]}
                 with shrinking(on="not" not in name):
-                    seconds = built(model, out, method="gptq", bits=bits, samples=samples, **flags)
+                    seconds = built(model, out, method="gptq", **flags)
                 found = json.loads((out / "quantkit.json").read_text())
                 counts = sorted(n for layer in found["expert_tokens"].values() for n in layer)
                 spread = f"{counts[0]}, {counts[len(counts) // 2]}, {counts[-1]}"
