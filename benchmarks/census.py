@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import transformers
 from torch.overrides import TorchFunctionMode
+from transformers import GenerationMixin
 
 import quantkit
 import quantkit.runs.produce  # what every child would import by itself
@@ -68,7 +69,13 @@ def reference(folder: Path, name: str, ids: torch.Tensor) -> tuple[list[torch.Te
     model = kind.from_pretrained(folder, dtype=torch.float32, experts_implementation="eager").eval()
     model.save_pretrained(folder.with_name("wide"))
     with torch.no_grad(), Multiplied() as seen:
-        logits = [model(input_ids=row[None], use_cache=False).logits[0] for row in ids]
+        try:
+            logits = [model(input_ids=row[None], use_cache=False).logits[0] for row in ids]
+        except Exception:  # some need images; the language model inside reads text
+            speaks = [part for part in model.modules() if isinstance(part, GenerationMixin)]
+            if len(speaks) == 1:
+                raise
+            logits = [speaks[1](input_ids=row[None], use_cache=False).logits[0] for row in ids]
     found = model.named_parameters()
     return logits, {key for key, p in found if p.untyped_storage().data_ptr() in seen.memory}
 

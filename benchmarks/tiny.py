@@ -3,6 +3,7 @@
 Each type's own config class says what there is; the names of its settings say what shrinks.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -205,11 +206,12 @@ def made(kind: type[Any], values: dict[str, Any]) -> Any:
 
 
 def make(identifier: str, auto_name: str, folder: Path) -> Any:
-    """Save a tiny model with random weights in bf16; its class's name.
+    """Save a tiny model with random weights; its class's name.
 
-    Logits have a standard deviation of about an eighth, so that a few tokens which a rounded router
-    sends to other experts move the KL little; logits that have nothing to do with each other are
-    0.016 nats apart.
+    It is in bf16, or in fp32 if transformers' code of the type does not run in bf16. Logits have a
+    standard deviation of about an eighth, so that a few tokens which a rounded router sends to
+    other experts move the KL little; logits that have nothing to do with each other are 0.016 nats
+    apart.
     """
     import torch
     import transformers
@@ -229,6 +231,13 @@ def make(identifier: str, auto_name: str, folder: Path) -> Any:
                 noise = torch.randn(weight.shape, generator=generator)
                 size = HEAD if head is not None and weight is head.weight else 1.0
                 weight.copy_(noise * size * weight.shape[-1] ** -0.5)
-    model.to(torch.bfloat16).eval().save_pretrained(folder)
+    model.to(torch.bfloat16).eval()
+    try:
+        with torch.no_grad():
+            model(input_ids=torch.arange(64)[None] + 2, use_cache=False)
+    except Exception as error:  # noqa: BLE001 - other faults are found later
+        if re.search("same dtype|scalar type", str(error)):
+            model.float()
+    model.save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return type(model).__name__

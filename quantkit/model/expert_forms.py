@@ -6,18 +6,21 @@ forward and ours are run on a small copy of it, and the form is taken if both co
 
 import copy
 from collections.abc import Callable
+from inspect import signature
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import nn
 
-from quantkit.model.experts import expert_count, is_fused, routed, split
+from quantkit.model.experts import Inputs, expert_count, is_fused, routed, split
 
 WIDTH, INNER = 32, 16
 """Widths of the small copy: that of tokens, and that between an expert's matrices.
 
 One is twice the other as in some models, so that each width of any model becomes one of them."""
+ONE = "weight"
+"""Name of the only parameter of experts of one matrix each."""
 TOKENS = 6
 TOLERANCE = 1e-4
 """Of fp32 sums in another order; two forms that differ do so by much more."""
@@ -44,7 +47,7 @@ def stacked(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     Each expert has a row for each token, which the router has weighted; those of tokens that it did
     not choose are zeros and give zeros, so that no expert needs to see them.
     """
-    seen = torch.ones_like(hidden_states[:, 0]) if self.every_token else hidden_states.any(-1)
+    seen = torch.ones_like(hidden_states[:, 0]) if self.alone else hidden_states.any(-1)
     rows = seen.nonzero()[:, 0]
     owner = rows[:, None] // (len(hidden_states) // expert_count(self))
     outputs = routed(self, hidden_states[rows], owner, hidden_states.new_ones(owner.shape))
@@ -68,19 +71,32 @@ def every_one(self: Any, hidden_states: torch.Tensor, gammas: torch.Tensor) -> t
     return routed(self, rows, index, weights).view(hidden_states.shape)
 
 
-FORMS: tuple[Form, ...] = (routed, with_identities, stacked, every_one)
+def sorted_rows(self: Any, inputs: torch.Tensor, expert_size: list[int]) -> torch.Tensor:
+    """The outputs of one matrix an expert, for rows sorted by expert, so many each, as JetMoE's."""
+    sizes = [len(inputs)] if self.alone else expert_size
+    parts = torch.split(inputs, sizes)
+    given = self.routed_inputs(
+        Inputs(len(inputs), tuple(sizes), lambda expert: parts[expert], lambda _: inputs)
+    )
+    experts = [self.get_submodule(f"{index}.linear") for index in range(len(parts))]
+    return torch.cat([linear(given.own(index)) for index, linear in enumerate(experts)])
+
+
+FORMS: tuple[Form, ...] = (routed, with_identities, stacked, every_one, sorted_rows)
 
 
 def _has_matrices(module: nn.Module) -> bool:
     """Whether a module has 3-D parameters by the names that transformers gives those of experts."""
     found = {key: getattr(module, key, None) for key in ("gate_up_proj", "gate_proj", "down_proj")}
     matrices = {k for k, w in found.items() if isinstance(w, nn.Parameter) and w.ndim == 3}
+    if "expert_size" in signature(module.forward).parameters:
+        return [weight.ndim for weight in module.parameters()] == [3]
     return "down_proj" in matrices and len(matrices) == 2
 
 
 def _take_part(module: Any, form: Form) -> None:
     """Set the flags of the registry on a module, and its forward."""
-    module.is_transposed = module.down_proj.shape[1] != _first(module).shape[2]
+    module.is_transposed = _last(module).shape[1] != _first(module).shape[2] and not _single(module)
     module.is_concatenated = module.has_gate = True
     module.has_bias = module.has_post_expert_norm = False
     if not hasattr(module, "_apply_gate"):
@@ -116,11 +132,13 @@ def _agrees(module: nn.Module, form: Form) -> bool:
 def _small(module: nn.Module) -> Any:
     """A copy in fp32 with as many experts of small width; random, the same each time."""
     small: Any = copy.deepcopy(module)
-    first, (_, *second) = _first(module), small.down_proj.shape
-    joined = hasattr(module, "gate_up_proj")
-    inner = next(s for s in second if 2 * s in first.shape[1:]) if joined else second[1]
+    first, (_, *second) = _first(module), _last(module).shape
+    if hasattr(module, "gate_up_proj"):
+        inner = next(size for size in second if 2 * size in first.shape[1:])
+    else:
+        inner = second[0 if _single(module) else 1]
     width = sum(second) - inner
-    sizes = {2 * inner: WIDTH, width: WIDTH, inner: INNER}
+    sizes = {2 * inner: WIDTH, inner: INNER, width: WIDTH}
     generator = torch.Generator().manual_seed(0)
     for key, parameter in list(small.named_parameters(recurse=False)):
         shape = (len(parameter), *(sizes[size] for size in parameter.shape[1:]))
@@ -132,12 +150,14 @@ def _small(module: nn.Module) -> Any:
     return small
 
 
-def _inputs(module: Any, form: Form) -> tuple[torch.Tensor, ...]:
+def _inputs(module: Any, form: Form) -> tuple[Any, ...]:
     """Random inputs of a form: those of all experts, or tokens and the weights of their experts."""
     generator = torch.Generator().manual_seed(1)
     count = len(_first(module))
     if form is stacked:
         return (torch.randn(count * TOKENS, WIDTH, generator=generator),)
+    if form is sorted_rows:
+        return torch.randn(count * TOKENS, WIDTH, generator=generator), [TOKENS] * count
     if form is every_one:
         weights = torch.rand(TOKENS, count, generator=generator)
         return torch.randn(TOKENS, WIDTH, generator=generator), weights
@@ -146,8 +166,17 @@ def _inputs(module: Any, form: Form) -> tuple[torch.Tensor, ...]:
     return torch.randn(TOKENS, WIDTH, generator=generator), chosen, weights
 
 
-def _first(module: Any) -> nn.Parameter:
-    """The parameter of the first matrices: gate and up in one, or gate by itself."""
-    key = "gate_up_proj" if hasattr(module, "gate_up_proj") else "gate_proj"
-    found: nn.Parameter = getattr(module, key)
-    return found
+def _single(module: nn.Module) -> bool:
+    """Whether a module holds one matrix an expert."""
+    return hasattr(module, ONE)
+
+
+def _first(module: nn.Module) -> nn.Parameter:
+    """The parameter of the first matrices: gate and up in one, gate by itself, or the only one."""
+    keys = ("gate_up_proj", "gate_proj", ONE)
+    return module.get_parameter(next(key for key in keys if hasattr(module, key)))
+
+
+def _last(module: nn.Module) -> nn.Parameter:
+    """The parameter of the last matrices."""
+    return module.get_parameter(ONE if _single(module) else "down_proj")

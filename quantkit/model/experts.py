@@ -19,6 +19,14 @@ STAGES = ("routed_inputs", "routed_inner")
 ROWS = 32
 """Tokens of a product come in multiples: oneDNN compiles, and keeps, a kernel for each number of
 rows. 128 experts left 280 MB of them."""
+ROLES: dict[str, tuple[str, ...]] = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "gate_proj": ("gate_proj",),
+    "up_proj": ("up_proj",),
+    "down_proj": ("down_proj",),
+    "weight": ("linear",),
+}
+"""The linears of an expert that a parameter of all experts may hold, by the parameter's name."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +173,7 @@ def _renamed(name: str, old: str, new: str) -> str:
 
 def split(path: str, module: Any) -> Iterator[Fused]:
     """Replace the parameters of the experts at `path` by linears; what was replaced."""
-    apart = [(key, (key,)) for key in ("gate_proj", "up_proj", "down_proj") if hasattr(module, key)]
-    joined = ("gate_up_proj", ("gate_proj", "up_proj"))
-    matrices = [joined, *apart] if hasattr(module, joined[0]) else apart
+    matrices = [(key, found) for key, found in ROLES.items() if hasattr(module, key)]
     count = min(len(getattr(module, key)) for key, _ in matrices)
     experts = [nn.Module() for _ in range(count)]
     for key, roles in matrices:

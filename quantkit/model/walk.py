@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import product
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -36,8 +37,8 @@ class _Lost(Exception):  # noqa: N818 - control flow, not an error
 StandIn = Callable[[int, torch.Tensor, BlockInputs], torch.Tensor]
 """Replaces the forward of block `index`: hidden states and other inputs -> hidden states."""
 
-_RETURNS: WeakKeyDictionary[nn.Module, "Returns"] = WeakKeyDictionary()
-"""What a model's code takes from a block's return value."""
+_CALLS: WeakKeyDictionary[nn.Module, tuple[str, "Returns"]] = WeakKeyDictionary()
+"""The part of a model that is called, and what its code takes from a block's return value."""
 _STREAMS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """The `streams` of a model's blocks, once it was entered."""
 Returns = tuple[int, bool]
@@ -216,13 +217,13 @@ def forward_with(skeleton: Skeleton, ids: torch.Tensor, stand_in: StandIn) -> An
     value: a tensor, or the items of a tuple. The forward is repeated until it works; a bare tensor
     of which item 0 is taken, its first sequence, is noticed by its shape or identity.
     """
-    known = _RETURNS.get(skeleton.model)
+    known = _CALLS.get(skeleton.model)
     fault: Exception = _Lost()
-    for returns in RETURNS if known is None else (known,):
+    for path, returns in product(_parts(skeleton), RETURNS) if known is None else (known,):
         try:
             replaced = _blocks_replaced(skeleton, stand_in, returns)
             with torch.no_grad(), _placed(ids.device), replaced:
-                found = skeleton.model(input_ids=ids, use_cache=False)
+                found = skeleton.model.get_submodule(path)(input_ids=ids, use_cache=False)
         except Stop:
             found = None
         except MemoryError:
@@ -231,10 +232,10 @@ def forward_with(skeleton: Skeleton, ids: torch.Tensor, stand_in: StandIn) -> An
             if skeleton.model not in _AT_ONCE and "meta" in f"{error}":
                 _AT_ONCE.add(skeleton.model)
                 raise _Absent from error
-            fault = fault if returns[0] else error
+            fault = fault if path or returns[0] else error
             continue
         if len(skeleton.blocks) > 1 or found is not None:  # one block returns nothing when entered
-            _RETURNS[skeleton.model] = returns
+            _CALLS[skeleton.model] = path, returns
         return found
     if isinstance(fault, QuantkitError | torch.OutOfMemoryError):
         raise fault
@@ -245,6 +246,21 @@ def forward_with(skeleton: Skeleton, ids: torch.Tensor, stand_in: StandIn) -> An
             hint="use a decoder model that needs no other inputs",
         ) from fault
     raise more_than_hidden(skeleton)
+
+
+def _parts(skeleton: Skeleton) -> Iterator[str]:
+    """Paths of what may be called with token ids: the model, or the language model inside it.
+
+    Some models need images in every call.
+    """
+    from transformers import PreTrainedModel
+
+    yield ""
+    for path, module in skeleton.model.named_modules():
+        speaks = isinstance(module, PreTrainedModel) and module.can_generate()
+        inside = (skeleton.prefix, skeleton.head)
+        if path and speaks and all(name.startswith(f"{path}.") for name in inside):
+            yield path
 
 
 def more_than_hidden(skeleton: Skeleton) -> RefusedError:

@@ -12,13 +12,14 @@ ROOT = Path(__file__).parents[2]
 CAUSES = {
     "experts stored one tensor each": "mixtral qwen3_moe deepseek_v3 hunyuan_v1_moe",
     "experts stored in one tensor": "gpt_oss ernie4_5_moe granitemoe phimoe",
-    "experts outside the registry": "llama4 llama4_text longcat_flash step3p7",
+    "experts outside the registry": "llama4 longcat_flash step3p7 jetmoe",
     "multimodal towers": "qwen2_5_vl gemma3 mllama internvl paligemma llava_onevision",
     "hybrids of unlike blocks": "jamba bamba nemotron_h qwen3_next lfm2 olmo_hybrid",
     "renamed tensors": "glm4v cohere2_moe minimax_m2",
     "nested lists of blocks": "zamba2 modernbert-decoder",
     "inputs for each layer, linears called twice": "gemma3n_text gemma4_text",
     "keys and values of another layer": "gemma4 falcon_h1",
+    "models that need images in every call": "blip-2 kosmos-2",
     "conv1d": "gpt2 openai-gpt",
     "islands of fp32": "glm4_moe mamba2",
     "buffers": "minimax bloom",
@@ -28,7 +29,7 @@ CAUSES = {
 DONE = [(kind, cause) for cause, kinds in CAUSES.items() for kind in kinds.split()]
 REFUSED = {
     "bart": "of the linear weights",
-    "blip-2": "token ids alone",
+    "blip": "token ids alone",
     "blt": "how wide",
     "dbrx": "of the linear weights",
     "pix2struct": "encoder-decoder",

@@ -8,7 +8,7 @@ import torch
 import transformers
 from torch import nn
 
-from quantkit.model.expert_forms import FORMS, adopt_experts
+from quantkit.model.expert_forms import adopt_experts
 from quantkit.model.experts import Fused, is_fused, split
 from tests.conftest import SHAPE
 
@@ -36,6 +36,10 @@ def inkling() -> Any:
     sizes = {"n_shared_experts": 2, "moe_intermediate_size": 64}
     config = transformers.InklingTextConfig(hidden_size=128, **sizes)
     return transformers.models.inkling.modeling_inkling.InklingSharedExperts(config)
+
+
+def jetmoe() -> Any:
+    return transformers.models.jetmoe.modeling_jetmoe.JetMoeParallelExperts(4, 128, 192)
 
 
 def filled(module: nn.Module) -> nn.Module:
@@ -79,6 +83,12 @@ def test_experts_that_see_every_token_compute_the_same() -> None:
     torch.testing.assert_close(ours(**given), theirs(**given), rtol=1e-4, atol=1e-5)
 
 
+def test_experts_of_one_matrix_compute_the_same() -> None:
+    theirs, ours = as_linears(jetmoe)
+    given = (tokens(9, 128), [2, 0, 4, 3])
+    torch.testing.assert_close(ours(*given), theirs(*given), rtol=1e-4, atol=1e-5)
+
+
 def test_an_expert_sees_only_tokens_that_the_router_chose() -> None:
     """Llama 4 gives each expert a row of zeros for every other token."""
     theirs, ours = as_linears(llama4)
@@ -117,4 +127,3 @@ def test_experts_that_compute_something_else_are_left_alone() -> None:
     model = nn.ModuleDict({"experts": Odd()})
     adopt_experts(model)
     assert not is_fused(model["experts"])
-    assert len(FORMS) == 4
