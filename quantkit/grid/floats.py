@@ -12,6 +12,8 @@ from quantkit.core.errors import InputError
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Magnitudes of the codes 0 to 7; 8 to 15 are the same, negative."""
 E8M0_BIAS = 127
+GROUPS = (16, 32)
+"""Weights that share a scale in NVFP4, and in MXFP4 and MXFP8."""
 ROWS = 1024
 """Rows that are in fp32 at a time."""
 Block = tuple[int, int]
@@ -24,8 +26,8 @@ def dequantize_floats(
     """The weight (out, in) in `dtype`, rounded once from fp32.
 
     `codes` are 8-bit floats (out, in), or bytes (out, in / 2) with two e2m1 codes each. `scales`,
-    fp32, are one, one a row, or one a block (rows, columns); without a `declared` size, by which
-    the last block may be cut, blocks are even.
+    fp32, are one, one a row, or one a block (rows, columns) of the `declared` size, by which the
+    last one may be cut. Even blocks need no such size if it is a power of two.
 
     Raises:
         InputError: the scales do not divide the weight into such blocks.
@@ -82,7 +84,12 @@ def _by_row(
 
 
 def _block(size: int, count: int, declared: int | None) -> int:
-    """The size of a block of which `count` cover `size`; 0 where there is none."""
+    """The size of a block of which `count` cover `size`; 0 where there is none.
+
+    Three cut blocks of 128 cover 300 rows, and so would three of 100, which nobody writes.
+    """
     if declared and -(-size // declared) == count:
         return declared
-    return size // count if count and size % count == 0 else 0
+    even = size // count if count and size % count == 0 else 0
+    known = even in (1, size, *GROUPS) if declared else even == size or even & (even - 1) == 0
+    return even if known else 0

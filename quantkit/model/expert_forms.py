@@ -18,7 +18,7 @@ from quantkit.model.experts import Inputs, expert_count, is_fused, routed, split
 WIDTH, INNER = 32, 16
 """Widths of the small copy: that of tokens, and that between an expert's matrices.
 
-One is twice the other as in some models, so that each width of any model becomes one of them."""
+One is twice the other, as in some models. Experts as wide inside as outside are not told apart."""
 ONE = "weight"
 """Name of the only parameter of experts of one matrix each."""
 TOKENS = 6

@@ -16,8 +16,8 @@ from quantkit.checkpoint.coded import Coded, Coding
 from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.quantization import quantization_block
 from quantkit.checkpoint.stored import TensorInfo
-from quantkit.core.errors import RefusedError
-from quantkit.grid.floats import Block, dequantize_floats, scales_of
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.grid.floats import GROUPS, Block, dequantize_floats, scales_of
 
 FP8 = ("F8_E4M3", "F8_E5M2")
 BYTES = ("U8", "I8")
@@ -30,8 +30,6 @@ BESIDE = ("scale", "qscale_weight")
 """Names of the scales beside a `weight`."""
 DIVISOR, FACTOR = "_global_scale", "_scale_2"
 """Ends of the name of the scale of all scales."""
-GROUPS = (16, 32)
-"""Weights that share a scale in 4-bit floats."""
 OF_ACTIVATIONS = (
     *("input_scale", "input_global_scale", "input_scale_inv", "activation_scale", "qscale_act"),
     *("output_scale", "k_scale", "v_scale", "q_scale", "prob_scale", "kv_scale", "weight_shape"),
@@ -45,9 +43,14 @@ def float_codes(names: Mapping[str, TensorInfo], config: Mapping[str, Any]) -> C
     Raises:
         RefusedError: a weight has no scale that is known.
     """
-    found = dict(_coded(names, _declared(config)))
+    found: dict[str, Coded] = {}
+    for dense, coded in _coded(names, _declared(config)):
+        if dense in found or (dense in names and dense not in coded.parts.values()):
+            raise InputError(f"`{dense}` is in this checkpoint more than once, and in codes")
+        found[dense] = coded
     if not found:
         return None
+    _require_known(names, config, found)
     dropped = tuple(n for n in names if n.rpartition(".")[2] in OF_ACTIVATIONS)
     kinds = sorted({_kind(names, each) for each in found.values()})
     coding = Coding(found, dropped, " and ".join(kinds))
@@ -64,7 +67,7 @@ def float_codes(names: Mapping[str, TensorInfo], config: Mapping[str, Any]) -> C
 def _coded(names: Mapping[str, TensorInfo], block: Block | None) -> Iterator[tuple[str, Coded]]:
     """Each dense weight, by name, with the tensors that it is stored in."""
     for name, info in names.items():
-        if info.dtype not in (*FP8, *BYTES):
+        if info.dtype not in (*FP8, *BYTES) or name.rpartition(".")[2] in OF_ACTIVATIONS:
             continue
         dense = next((name.removesuffix(end) for end in PACKED if name.endswith(end)), name)
         scales = _scales(names, dense)
@@ -75,10 +78,41 @@ def _coded(names: Mapping[str, TensorInfo], block: Block | None) -> Iterator[tup
         parts = {"codes": name, "scales": scales}
         parts |= {end: dense + end for end in (DIVISOR, FACTOR) if dense + end in names}
         shape = _shape(info, names[scales])
+        if len(shape) not in (2, 3) or 0 in shape:
+            raise InputError(
+                f"`{name}` has shape {info.shape}, and is no matrix nor a stack of them"
+            )
+        for end in parts.keys() - {"codes", "scales"}:
+            if prod(names[parts[end]].shape) not in (1, shape[0] if len(shape) > 2 else 1):
+                raise InputError(
+                    f"`{parts[end]}` has shape {names[parts[end]].shape}, not one value"
+                )
         swapped = len(info.shape) > len(shape)  # gpt-oss: blocks of outputs, read as (in, out)
         if swapped:
             shape = (*shape[:-2], shape[-1], shape[-2])
         yield dense, Coded(parts, shape, partial(_dense, block=block, swapped=swapped))
+
+
+def _require_known(
+    names: Mapping[str, TensorInfo], config: Mapping[str, Any], found: Mapping[str, Coded]
+) -> None:
+    """Check that nothing beside the codes changes what they mean.
+
+    Raises:
+        RefusedError: a coded linear has a tensor that is not known, or its inputs are rotated.
+    """
+    if (quantization_block(config) or {}).get("transform_config"):
+        raise RefusedError("the weights of this checkpoint are rotated, as `transform_config` says")
+    linears = {n.removesuffix(".weight") for n in found if n.endswith(".weight")}
+    parts = {name for each in found.values() for name in each.parts.values()}
+    for name in names:
+        linear, _, key = name.rpartition(".")
+        if linear in linears and name not in parts and key not in ("bias", *OF_ACTIVATIONS):
+            raise RefusedError(
+                f"`{name}` changes what the codes beside it mean, in a way that is not known",
+                why="such tensors scale inputs, shift codes or reorder columns",
+                hint="use the model in bf16",
+            )
 
 
 def _kind(names: Mapping[str, TensorInfo], coded: Coded) -> str:
@@ -99,12 +133,14 @@ def _shape(codes: TensorInfo, scales: TensorInfo) -> tuple[int, ...]:
     if codes.dtype in FP8:
         return codes.shape
     lead = max(len(scales.shape) - 1, 0)
+    if len(codes.shape) - lead > 2:
+        return ()  # of no form
     return (*codes.shape[:lead], 2 * prod(codes.shape[lead:]))
 
 
 def _is_four_bits(codes: TensorInfo, scales: TensorInfo) -> bool:
     """Whether bytes are e2m1 codes, by the groups of the scales: integers have other scales."""
-    *lead, width = _shape(codes, scales)
+    *lead, width = _shape(codes, scales) or (1,)
     grids = [(*lead, width // group) for group in GROUPS if width % group == 0]
     return scales.dtype in ("F8_E4M3", "F8_E8M0", "U8") and scales.shape in grids
 
@@ -132,9 +168,15 @@ def _declared(config: Mapping[str, Any]) -> Block | None:
         if isinstance(g, Mapping) and isinstance(g.get("weights"), Mapping)
     ]
     found = [stated.get("weight_block_size"), *(w.get("block_structure") for w in weights)]
-    for sizes in found:
-        if isinstance(sizes, list) and len(sizes) == 2 and all(_is_size(n) for n in sizes):
-            return sizes[0], sizes[1]
+    return next(filter(None, map(_sizes, found)), None)
+
+
+def _sizes(stated: object) -> Block | None:
+    """Rows and columns from a list, or from "128x128" as compressed-tensors once wrote it."""
+    if isinstance(stated, str):
+        stated = [int(n) for n in stated.split("x") if n.isdecimal()]
+    if isinstance(stated, list) and len(stated) == 2 and all(_is_size(n) for n in stated):
+        return stated[0], stated[1]
     return None
 
 

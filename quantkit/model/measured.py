@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from quantkit.checkpoint.quantization import plain_config
 from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.model.experts import Fused, is_fused
 from quantkit.model.skeleton import block_list, build_model, persistent_buffers, read_config, said
@@ -110,9 +111,7 @@ def measure(config: Mapping[str, Any]) -> Measured:
 
 def _built(config: Mapping[str, Any]) -> Any:
     """The model in bf16, so that what its code keeps in fp32 shows."""
-    plain = {key: value for key, value in config.items() if key != "quantization_config"}
-    if isinstance(text := plain.get("text_config"), Mapping):
-        plain["text_config"] = {k: v for k, v in text.items() if k != "quantization_config"}
+    plain = plain_config(config)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(plain))
         try:

@@ -44,7 +44,26 @@ def open_model(
     model = OpenModel(skeleton, checkpoint, weights, output, source, dtype, device)
     wanted = {name: (model.place(name), shape) for name, shape in model.tensors()}
     check_complete(folder, checkpoint.names, wanted, plain=output is None)
+    if output is None:
+        _require_floats(model)
     return model
+
+
+def _require_floats(model: OpenModel) -> None:
+    """Check that no code of an unknown format would be read as a weight.
+
+    Raises:
+        RefusedError: a tensor is stored in another kind of number than the model has.
+    """
+    for name, tensor in model.skeleton.model.state_dict(keep_vars=True).items():
+        place = model.place(name)
+        stored = model.checkpoint.names[place.names[0]].dtype if place else "F32"
+        if tensor.is_floating_point() and stored not in ("F32", "F16", "BF16", "F64"):
+            raise RefusedError(
+                f"`{name}` is stored as {stored}, and is a float in the model",
+                why="the checkpoint is quantized in a way that its config.json does not say",
+                hint="use the model in bf16",
+            )
 
 
 def _dtype(skeleton: Skeleton, checkpoint: Checkpoint, weights: WeightMap) -> torch.dtype:

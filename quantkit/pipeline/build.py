@@ -84,7 +84,7 @@ def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator
             yield name, "rescaled"
         else:
             yield name, "decoded" if name in coding.tensors else "copied"
-    yield from ((name, "merged") for name in coding.parts - set(source.names))
+    yield from ((name, "merged") for name in sorted(coding.parts - source.names.keys()))
     yield from ((name, "dropped") for name in coding.dropped)
 
 

@@ -43,7 +43,7 @@ def lint(recipe: Recipe, model: PlannedModel) -> Lint:
         raise RefusedError(
             f"`{model.name}` is quantized already",
             why=f"its config.json has a quantization_config of {model.quantized}",
-            hint="the original model, in bf16, fp16 or fp32",
+            hint="the original model; of this one, `quantize --dry-run` tells the same",
         )
     stated, notes = with_family(recipe, model.architecture.model_type)
     linears = [

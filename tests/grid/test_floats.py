@@ -46,11 +46,11 @@ def test_a_block_that_the_weight_cuts_has_its_scale(
     assert torch.equal(dequantize_floats(codes, scales, torch.float32, block), expected)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (6,), (6, 1), (1, 8), (2, 4), (6, 2)])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (8,), (8, 1), (1, 8), (2, 4), (8, 2)])
 def test_scales_of_even_blocks_need_no_declared_size(shape: tuple[int, ...]) -> None:
-    codes, scales = torch.randn(6, 8).to(torch.float8_e4m3fn), torch.rand(shape) + 0.5
+    codes, scales = torch.randn(8, 8).to(torch.float8_e4m3fn), torch.rand(shape) + 0.5
     grid = scales.reshape(-1, 1) if scales.ndim < 2 else scales
-    full = grid.repeat_interleave(6 // grid.shape[0], 0).repeat_interleave(8 // grid.shape[1], 1)
+    full = grid.repeat_interleave(8 // grid.shape[0], 0).repeat_interleave(8 // grid.shape[1], 1)
     found = dequantize_floats(codes, scales, torch.float32)
     assert torch.equal(found, codes.float() * full)
 
@@ -60,3 +60,13 @@ def test_scales_that_do_not_divide_the_weight_are_told(shape: tuple[int, ...]) -
     codes = torch.zeros(6, 8, dtype=torch.float8_e4m3fn)
     with pytest.raises(InputError, match="for a weight of shape"):
         dequantize_floats(codes, torch.ones(shape), torch.float32)
+
+
+@pytest.mark.parametrize("declared", [None, (128, 64)])
+def test_even_blocks_of_a_size_that_nobody_writes_are_told(
+    declared: tuple[int, int] | None,
+) -> None:
+    """300 rows in blocks of 128 have three scales; three blocks of 100 would be other weights."""
+    codes = torch.zeros(300, 256, dtype=torch.float8_e4m3fn)
+    with pytest.raises(InputError, match="for a weight of shape"):
+        dequantize_floats(codes, torch.ones(3, 2), torch.float32, declared)

@@ -118,6 +118,59 @@ def test_scales_of_another_block_are_told_with_the_weights_name(
         open_model(folder).stored(name)
 
 
+@pytest.mark.parametrize(
+    ("form", "name", "tensor"),
+    [
+        ("fp8_tensor", "pre_quant_scale", torch.ones(128)),
+        ("fp8_channel", "weight_zero_point", torch.zeros(256, 1)),
+        ("nvfp4", "weight_g_idx", torch.arange(128)),
+    ],
+)
+def test_what_changes_the_meaning_of_codes_is_refused(
+    tiny_checkpoint: Callable[..., Path], form: str, name: str, tensor: torch.Tensor
+) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, form)
+    _with(folder, f"model.layers.1.mlp.up_proj.{name}", tensor)
+    with pytest.raises(RefusedError, match="changes what the codes beside it mean"):
+        open_model(folder)
+
+
+def test_a_weight_in_codes_and_dense_is_told(tiny_checkpoint: Callable[..., Path]) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, "mxfp4")
+    _with(folder, "model.layers.1.mlp.up_proj.weight", torch.zeros(256, 128))
+    with pytest.raises(InputError, match="more than once"):
+        open_model(folder)
+
+
+@pytest.mark.parametrize("shape", [(0, 128), (256, 0), (4,), (2, 2, 2, 2), ()])
+def test_codes_of_no_matrix_are_told(
+    tiny_checkpoint: Callable[..., Path], shape: tuple[int, ...]
+) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, "fp8_tensor")
+    codes = torch.zeros(shape).to(torch.float8_e4m3fn)
+    _with(folder, "model.layers.1.mlp.up_proj.weight", codes)
+    with pytest.raises(InputError, match="no matrix"):
+        open_model(folder)
+
+
+def test_integers_that_no_config_speaks_of_are_refused(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    codes = torch.zeros(256, 128, dtype=torch.int8)
+    _with(folder, "model.layers.1.mlp.up_proj.weight", codes)
+    with pytest.raises(RefusedError, match="is stored as I8"):
+        open_model(folder)
+
+
+def _with(folder: Path, name: str, tensor: torch.Tensor) -> None:
+    tensors = load_file(folder / "model.safetensors") | {name: tensor}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def _without(folder: Path, name: str) -> None:
     tensors = load_file(folder / "model.safetensors")
     del tensors[name]
