@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import transformers
+from transformers import GenerationMixin
 
 
 def logits_of(folder: Path, name: str, ids: torch.Tensor) -> torch.Tensor:
@@ -27,8 +28,13 @@ def logits_of(folder: Path, name: str, ids: torch.Tensor) -> torch.Tensor:
     odd = sorted(str(key) for part in info.values() for key in part)
     if odd:
         raise ValueError(f"{len(odd)} keys missing or left over, first {odd[0]}")
+    speaks = [part for part in model.eval().modules() if isinstance(part, GenerationMixin)]
     with torch.no_grad():
-        return torch.log_softmax(model.eval()(input_ids=ids, use_cache=False).logits.float(), -1)
+        try:
+            logits = model(input_ids=ids, use_cache=False).logits
+        except (TypeError, ValueError):  # some need images; the language model inside reads text
+            logits = speaks[1](input_ids=ids, use_cache=False).logits
+    return torch.log_softmax(logits.float(), -1)
 
 
 def reloaded(folder: Path) -> dict[str, Any]:

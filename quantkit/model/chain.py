@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from quantkit.core.errors import QuantkitError, RefusedError
+from quantkit.core.errors import RefusedError
 from quantkit.model.calls import BlockInputs
 from quantkit.model.skeleton import Skeleton, is_linear, persistent_buffers, tied_to
 from quantkit.model.walk import Stop, forward_with, loaded_on_call, more_than_hidden
@@ -56,16 +56,21 @@ def _seen(skeleton: Skeleton, seeds: tuple[int, int]) -> tuple[list[Any], list[A
 
     `seeds` are those of the embeddings and of the outputs of all blocks but the last.
     """
+    ids = torch.arange(TOKENS)[None]
     count, embedding = len(skeleton.blocks), skeleton.model.get_input_embeddings()
     row, outputs, last = (torch.Generator().manual_seed(seed) for seed in (*seeds, 2))
     blocks: list[Any] = []
     head: list[Any] = []
+    own: list[tuple[nn.Module, str, torch.Tensor]] = []
 
     def stand_in(index: int, hidden: torch.Tensor, given: BlockInputs) -> torch.Tensor:
+        if ids.shape not in (hidden.shape[:2], hidden.shape[1:3]):
+            raise more_than_hidden(skeleton)  # it has more positions than tokens
         blocks.extend((*given.arguments, *given.keywords.values()))
         return torch.randn(hidden.shape, generator=last if index + 1 == count else outputs)
 
     def load(_: str, module: nn.Module) -> None:
+        own.extend((module, key, tensor) for key, tensor in _stored(module))
         _load_ones(module)
         if module is embedding:
             weight = torch.randn(module.weight.shape[1:], generator=row).expand(module.weight.shape)
@@ -79,18 +84,24 @@ def _seen(skeleton: Skeleton, seeds: tuple[int, int]) -> tuple[list[Any], list[A
     handle = last_module.register_forward_pre_hook(stop)
     try:
         with loaded_on_call(skeleton, load):
-            forward_with(skeleton, torch.arange(TOKENS)[None], stand_in)
-    except QuantkitError:
-        pass  # what follows the blocks need not run on these numbers
+            forward_with(skeleton, ids, stand_in)
     finally:
         handle.remove()
+        for module, key, tensor in own:  # some code goes by the dtype of weights on the meta device
+            setattr(module, key, tensor)
     return blocks, head
 
 
+def _stored(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """The parameters and persistent buffers of a module itself."""
+    return [*module.named_parameters(recurse=False), *persistent_buffers(module)]
+
+
 def _load_ones(module: nn.Module) -> None:
-    """Set parameters and persistent buffers of ones, which take no memory."""
-    for key, tensor in (*module.named_parameters(recurse=False), *persistent_buffers(module)):
-        ones = torch.ones((), dtype=tensor.dtype).expand(tensor.shape)
+    """Set parameters and persistent buffers of ones, fp32 if floating; they take no memory."""
+    for key, tensor in _stored(module):
+        dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+        ones = torch.ones((), dtype=dtype).expand(tensor.shape)
         is_parameter = isinstance(tensor, nn.Parameter)
         setattr(module, key, nn.Parameter(ones, requires_grad=False) if is_parameter else ones)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 ROOT = Path(__file__).parents[2]
 CAUSES = {
@@ -35,6 +36,8 @@ REFUSED = {
     "pix2struct": "encoder-decoder",
     "inkling2_text": "from block to block",
     "zamba": "is the same weight",
+    "cpmant": "from block to block",
+    "hrm_text": "from block to block",
 }
 
 
@@ -80,8 +83,24 @@ def test_a_type_is_quantized_and_computes_what_transformers_computes(
 @pytest.mark.long
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_type_that_cannot_be_done_is_refused_with_its_reason(
-    examined: Callable[[str], dict[str, Any]], kind: str
+    examined: Callable[[str], dict[str, Any]], kind: str, tmp_path: Path
 ) -> None:
     found = examined(kind)
     assert found["outcome"] == "refused"
     assert REFUSED[kind] in found["what"]
+    assert not list(tmp_path.glob("out*")), "refused before anything is written"
+
+
+@pytest.mark.long
+def test_the_bound_on_kl_tells_two_linears_that_changed_places(
+    census: Any, examined: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    assert examined("mixtral")["kl"] < 1e-3
+    file = tmp_path / "out" / "model.safetensors"
+    tensors = load_file(file)
+    first, other = (f"model.layers.0.block_sparse_moe.experts.{i}.w1." for i in range(2))
+    for suffix in ("weight_packed", "weight_scale"):
+        pair = (tensors[first + suffix], tensors[other + suffix])
+        tensors[other + suffix], tensors[first + suffix] = pair
+    save_file(tensors, file)
+    assert census.divergence(tmp_path / "model", tmp_path / "out") > 1e-3
