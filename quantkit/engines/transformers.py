@@ -15,9 +15,26 @@ NEEDS = {
 }
 """The formats that it loads, and the packages that it needs for each."""
 
+READ = (
+    *("falcon", "falcon_mamba", "gpt_bigcode", "mamba", "mamba2", "modernbert-decoder", "nanochat"),
+    *("recurrent_gemma", "rwkv", "xlstm"),
+)
+"""Model types whose own code reads the weight of a linear, which compressed-tensors replaces."""
+CONVERTED = (
+    *("bailing_hybrid", "glm5_next", "kimi_linear", "kosmos-2", "longcat_flash", "olmo_hybrid"),
+    "qianfan_ocr",
+)
+"""Model types of which it converts tensors as it loads them, and fails at quantized parts.
+
+Both were seen in 5.23 on tiny models, `benchmarks/reload.py`.
+"""
+
 
 def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why transformers would not load `linear`, or load it wrong."""
+    if output == "compressed-tensors" and linear.model_type in (*READ, *CONVERTED):
+        why = "reads" if linear.model_type in READ else "converts"
+        return f"transformers' code of {linear.model_type} {why} weights that {output} replaces"
     if ".experts." in linear.name:
         return _expert_fault(output, scheme)
     if output in ("gptq", "gptq-v2", "awq"):

@@ -158,3 +158,12 @@ def test_no_engine_is_promised_for_linears_that_were_stored_merged(engine: Engin
     for name in engine.formats:
         fault = load_fault(engine, registry.load("formats", name, "FORMAT"), Scheme(), linear)
         assert "merged" in (fault or "")
+
+
+@pytest.mark.parametrize("kind", ["falcon", "kimi_linear"])
+def test_transformers_is_not_promised_for_models_whose_code_it_breaks(kind: str) -> None:
+    engine = registry.load("engines", "transformers", "ENGINE")
+    linear = LinearFacts("model.layers.0.mlp.up_proj", 256, 256, model_type=kind)
+    assert kind in str(engine.refuses("compressed-tensors", Scheme(), linear))
+    other = LinearFacts("model.layers.0.mlp.up_proj", 256, 256, model_type="llama")
+    assert engine.refuses("compressed-tensors", Scheme(), other) is None
