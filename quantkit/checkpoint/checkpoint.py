@@ -38,11 +38,11 @@ class Checkpoint:
     coding: Coding = field(default_factory=Coding)
     stored: Mapping[str, TensorInfo] = field(default_factory=dict)
 
-    def tensor(self, name: str, item: int | None = None) -> torch.Tensor:
+    def tensor(self, name: str, item: int | slice | None = None) -> torch.Tensor:
         """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
 
-        A coded one is decoded. With `item` only that one of its first dimension is read. The caller
-        may modify it.
+        A coded one is decoded. With `item` only that one of its first dimension is read, or a slice
+        of them with both bounds. The caller may modify it.
 
         Raises:
             KeyError: no tensor of that name.
@@ -53,6 +53,8 @@ class Checkpoint:
         coded = self.coding.tensors.get(name)
         if coded is None:
             return self._read(name, item)
+        if isinstance(item, slice):
+            return self.tensor(name)[item].clone()
         if item is None and len(coded.shape) > 2:  # a stack of matrices
             import torch
 
@@ -72,7 +74,7 @@ class Checkpoint:
         stacked = item is not None and len(shape) > 0 and shape[0] == coded.shape[0]
         return self._read(name, item if stacked else None)
 
-    def _read(self, name: str, item: int | None) -> torch.Tensor:
+    def _read(self, name: str, item: int | slice | None) -> torch.Tensor:
         from quantkit.checkpoint.tensors import read_tensor
 
         info = (self.stored or self.names)[name]

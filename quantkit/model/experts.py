@@ -8,7 +8,7 @@ looks at linears (tracing, calibration, methods, formats) needs to know nothing 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -35,7 +35,8 @@ class Fused:
 
     `experts`: the module path. `key`: the parameter's name. `roles`: the linears of an expert in
     its rows, concatenated or interleaved. `tensor`: "weight" or "bias". Weights are (experts,
-    out_features, in_features), with in_features before out_features where `transposed`.
+    out_features, in_features), with in_features before out_features where `transposed`. Where
+    `flat`, the first two dimensions are one: the experts' matrices lie one below the other.
     """
 
     experts: str
@@ -45,6 +46,7 @@ class Fused:
     count: int
     transposed: bool
     interleaved: bool
+    flat: bool = False
 
     @property
     def name(self) -> str:
@@ -57,6 +59,17 @@ class Fused:
             for place, role in enumerate(self.roles):
                 yield f"{self.experts}.{expert}.{role}.{self.tensor}", expert, place
 
+    def item(self, expert: int, rows: int) -> int | slice:
+        """Which of the `rows` of the parameter are an expert's."""
+        each = rows // self.count
+        return slice(expert * each, (expert + 1) * each) if self.flat else expert
+
+    def stack(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A parameter's shape as (experts, ..)."""
+        if not self.flat or shape[0] % self.count:
+            return shape
+        return (self.count, shape[0] // self.count, *shape[1:])
+
     def part(self, item: torch.Tensor, place: int) -> torch.Tensor:
         """The tensor of one linear, from one expert's item of the parameter; contiguous, its dtype.
 
@@ -66,6 +79,21 @@ class Fused:
         count = len(self.roles)
         chosen = rows[place::count] if self.interleaved else rows.chunk(count)[place]
         return chosen.contiguous().clone()
+
+
+class Matrices(NamedTuple):
+    """A parameter with matrices of all experts, by its path in their module; else as `Fused`."""
+
+    key: str
+    roles: tuple[str, ...]
+    experts: int
+    transposed: bool
+    flat: bool = False
+
+    def sizes(self, weight: torch.Tensor) -> tuple[int, int]:
+        """Outputs and inputs of an expert's matrix, all roles together, given the parameter."""
+        outputs, inputs = weight.shape[-2] // (self.experts if self.flat else 1), weight.shape[-1]
+        return (inputs, outputs) if self.transposed else (outputs, inputs)
 
 
 @dataclass(frozen=True)
@@ -173,14 +201,13 @@ def _renamed(name: str, old: str, new: str) -> str:
 
 def split(path: str, module: Any) -> Iterator[Fused]:
     """Replace the parameters of the experts at `path` by linears; what was replaced."""
-    matrices = [(key, found) for key, found in ROLES.items() if hasattr(module, key)]
-    count = min(len(getattr(module, key)) for key, _ in matrices)
+    held = matrices_of(module)
+    count = min(each.experts for each in held)
     experts = [nn.Module() for _ in range(count)]
-    for key, roles in matrices:
-        weight = getattr(module, key)
-        outputs, inputs = weight.shape[1:]
-        if module.is_transposed:
-            outputs, inputs = inputs, outputs
+    for matrices in held:
+        key, roles, _, transposed, flat = matrices
+        weight = module.get_parameter(key)
+        outputs, inputs = matrices.sizes(weight)
         for expert in experts:
             for role in roles:
                 linear = nn.Linear(
@@ -193,16 +220,25 @@ def split(path: str, module: Any) -> Iterator[Fused]:
                 expert.add_module(role, linear)
         for name, tensor in ((key, "weight"), (f"{key}_bias", "bias")):
             if tensor == "weight" or module.has_bias:
-                delattr(module, name)
+                holder, _, leaf = name.rpartition(".")
+                delattr(module.get_submodule(holder), leaf)
                 interleaved = len(roles) > 1 and not module.is_concatenated
-                yield Fused(
-                    path, name, roles, tensor, len(experts), module.is_transposed, interleaved
-                )
+                yield Fused(path, name, roles, tensor, count, transposed, interleaved, flat)
     for index, expert in enumerate(experts):
         module.add_module(str(index), expert)
     module.alone = False
     for stage in STAGES:
         module.add_module(stage, Exchange())
+
+
+def matrices_of(module: Any) -> tuple[Matrices, ...]:
+    """What a module holds of experts: what its `matrices` say, or else by the registry's names."""
+    said: tuple[Matrices, ...] | None = getattr(module, "matrices", None)
+    return said or tuple(
+        Matrices(key, roles, len(getattr(module, key)), module.is_transposed)
+        for key, roles in ROLES.items()
+        if hasattr(module, key)
+    )
 
 
 def routed(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Read = Callable[..., torch.Tensor]
-"""Reads a stored tensor by its name, or one item of its first dimension by name and number."""
+"""Reads a stored tensor by its name, or of its first dimension one item or a slice of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Place:
         """The tensor's shape, by the headers."""
         if self.fused is None:
             return self.whole_shape if self.conversion else stored[self.names[0]].shape
-        count, *item_shape = self.whole_shape or (0,)
+        count, *item_shape = self.fused.stack(self.whole_shape or (0,))
         if count != self.fused.count or len(item_shape) != 1 + (self.fused.tensor == "weight"):
             return self.whole_shape  # of no model with these experts: told as such
         item = torch.empty(item_shape, device="meta")
@@ -104,10 +104,11 @@ class Place:
             whole = convert(self.conversion)[self.whole]
             if self.fused is None:
                 return whole.clone()  # the caller may modify it
-            return self.fused.part(whole[self.expert], self.role)
+            return self.fused.part(whole[self.fused.item(self.expert, len(whole))], self.role)
         if self.fused is None:
             return read(self.names[0])
-        return self.fused.part(read(self.names[0], self.expert), self.role)
+        item = self.fused.item(self.expert, self.whole_shape[0])
+        return self.fused.part(read(self.names[0], item), self.role)
 
 
 @dataclass(frozen=True)

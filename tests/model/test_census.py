@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 CAUSES = {
     "experts stored one tensor each": "mixtral qwen3_moe deepseek_v3 hunyuan_v1_moe",
     "experts stored in one tensor": "gpt_oss ernie4_5_moe granitemoe phimoe",
-    "experts outside the registry": "llama4 longcat_flash step3p7 jetmoe",
+    "experts outside the registry": "llama4 longcat_flash step3p7 jetmoe dbrx",
     "multimodal towers": "qwen2_5_vl gemma3 mllama internvl paligemma llava_onevision",
     "hybrids of unlike blocks": "jamba bamba nemotron_h qwen3_next lfm2 olmo_hybrid",
     "renamed tensors": "glm4v cohere2_moe minimax_m2",
@@ -32,7 +32,6 @@ REFUSED = {
     "bart": "of the linear weights",
     "blip": "token ids alone",
     "blt": "how wide",
-    "dbrx": "of the linear weights",
     "pix2struct": "encoder-decoder",
     "inkling2_text": "from block to block",
     "zamba": "is the same weight",

@@ -15,13 +15,13 @@ from tests.conftest import SHAPE
 MOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 
-def llama4() -> Any:
-    config = transformers.Llama4TextConfig(**SHAPE | MOE | {"intermediate_size": 64})
+def llama4(inner: int = 64) -> Any:
+    config = transformers.Llama4TextConfig(**SHAPE | MOE | {"intermediate_size": inner})
     return transformers.models.llama4.modeling_llama4.Llama4TextExperts(config)
 
 
-def longcat() -> Any:
-    sizes = {"n_routed_experts": 4, "zero_expert_num": 2, "expert_ffn_hidden_size": 64}
+def longcat(inner: int = 64) -> Any:
+    sizes = {"n_routed_experts": 4, "zero_expert_num": 2, "expert_ffn_hidden_size": inner}
     config = transformers.LongcatFlashConfig(hidden_size=128, **sizes)
     return transformers.models.longcat_flash.modeling_longcat_flash.LongcatFlashExperts(config)
 
@@ -36,6 +36,12 @@ def inkling() -> Any:
     sizes = {"n_shared_experts": 2, "moe_intermediate_size": 64}
     config = transformers.InklingTextConfig(hidden_size=128, **sizes)
     return transformers.models.inkling.modeling_inkling.InklingSharedExperts(config)
+
+
+def dbrx() -> Any:
+    sizes = {"ffn_hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2}
+    config = transformers.DbrxConfig(d_model=128, ffn_config=sizes).ffn_config
+    return transformers.models.dbrx.modeling_dbrx.DbrxExperts(config)
 
 
 def jetmoe() -> Any:
@@ -58,9 +64,11 @@ def as_linears(make: Callable[[], Any]) -> tuple[Any, Any]:
     weights = {key: p.data.clone() for key, p in theirs.named_parameters()}
     found: list[Fused] = list(split("experts", ours["experts"]))
     for fused in found:
+        whole = weights[fused.key]
         for name, expert, place in fused.parts():
             linear = ours.get_submodule(name.removesuffix(".weight"))
-            linear.weight = nn.Parameter(fused.part(weights[fused.key][expert], place), False)
+            item = whole[fused.item(expert, len(whole))]
+            linear.weight = nn.Parameter(fused.part(item, place), False)
     return theirs, ours["experts"]
 
 
@@ -74,6 +82,13 @@ def test_routed_experts_compute_the_same(make: Callable[[], Any]) -> None:
     count = len(theirs.gate_up_proj)
     index = torch.rand(9, count, generator=torch.Generator().manual_seed(2)).argsort(-1)[:, :2]
     given = (tokens(9, 128), index, tokens(9, 2).abs())
+    torch.testing.assert_close(ours(*given), theirs(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_experts_whose_matrices_lie_one_below_the_other_compute_the_same() -> None:
+    theirs, ours = as_linears(dbrx)
+    index = torch.rand(10, 4, generator=torch.Generator().manual_seed(2)).argsort(-1)[:, :2]
+    given = (tokens(2, 5, 128), index, tokens(10, 2).abs())
     torch.testing.assert_close(ours(*given), theirs(*given), rtol=1e-4, atol=1e-5)
 
 
@@ -99,6 +114,16 @@ def test_an_expert_sees_only_tokens_that_the_router_chose() -> None:
     ours.routed_inputs.register_forward_hook(lambda _, args, __: seen.extend(args[0].counts))
     torch.testing.assert_close(ours(given), theirs(given), rtol=1e-4, atol=1e-5)
     assert seen == chosen.sum(1).tolist()
+
+
+@pytest.mark.parametrize("inner", [32, 96, 128, 256, 512])
+@pytest.mark.parametrize("make", [llama4, longcat])
+def test_a_form_is_found_whatever_the_widths(make: Callable[..., Any], inner: int) -> None:
+    """Tokens are 128 wide: experts may be as wide inside, and sizes may be doubles of others."""
+    theirs, ours = as_linears(lambda: make(inner))
+    width = theirs.down_proj.shape[2 if make is llama4 else 1]
+    assert width == 128
+    assert ours.get_submodule("0.down_proj").weight.shape == (width, inner)
 
 
 class Odd(nn.Module):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -115,7 +116,16 @@ def test_one_expert_is_traced_for_all(tiny_checkpoint: Callable[..., Path]) -> N
     assert {pair.consumers for pair in found.pairs} >= {(f"{path}.7.down_proj",)}
 
 
-def test_experts_of_an_unknown_form_are_refused_or_left(tmp_path: Path) -> None:
+def test_experts_of_an_unknown_form_are_refused_or_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts that look like DBRX's and compute something else."""
+
+    def halved(self: Any, x: Any, gate: Any, up: Any, down: Any) -> Any:
+        return (self.activation_fn(x @ gate.T) * (x @ up.T) / 2) @ down
+
+    modeling = transformers.models.dbrx.modeling_dbrx
+    monkeypatch.setattr(modeling.DbrxExpertGLU, "forward", halved)
     sizes = {"d_model": 128, "n_heads": 4, "n_layers": 2, "max_seq_len": 512}
     config = transformers.DbrxConfig(**SHAPE | sizes)
     config.attn_config.update({"rope_theta": 10000.0, "clip_qkv": 8.0})
