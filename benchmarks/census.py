@@ -12,12 +12,14 @@ import argparse
 import hashlib
 import json
 import multiprocessing
+import re
 import shutil
 import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,16 @@ from benchmarks.tiny import identifiers, make
 from quantkit.api import artifacts  # noqa: F401
 from quantkit.core.errors import QuantkitError
 from quantkit.model.open import open_model
-from quantkit.model.skeleton import is_linear, is_transposed
+from quantkit.model.repeats import repeats_of
+from quantkit.model.skeleton import Skeleton, block_list, build_model, is_linear, is_transposed
 from quantkit.stats.divergence import token_kl
 
 SECONDS = 240
 NEVER = -1e4
 """Logits below it are those of tokens that a model's own code excludes."""
 PRODUCTS = ("addbmm", "addmm", "baddbmm", "bmm", "einsum", "grouped_mm", "linear", "matmul", "mm")
+MOST = 0.99
+"""Types with a smaller share are looked at in their full size, too."""
 MATRIX = 8
 """Parameters with a smaller side are vectors in effect."""
 
@@ -108,7 +113,11 @@ def examine(identifier: str, auto_name: str, folder: Path) -> dict[str, Any]:
             ours = own(source.with_name("wide"), ids)
             found["difference"] = [apart(*pair) for pair in zip(ours, logits, strict=True)]
             quantized = {str(module["name"]) for module in result.modules}
-            found["share"], found["left"] = share(model.skeleton, multiplied, quantized)
+            sizes = linear_sizes(model.skeleton, multiplied, quantized)
+            found["share"] = share(sizes)
+            found["left"] = dict(Counter(sizes[False]).most_common(2))
+            if found["share"] < MOST:
+                found["full"] = at_full_size(identifier, model.skeleton, sizes)
     except QuantkitError as error:
         found |= {"outcome": "refused", "what": error.what[:300], "why": str(error.why)[:300]}
     except Exception as error:  # noqa: BLE001 - a crash is what is looked for
@@ -138,22 +147,55 @@ def divergence(source: Path, out: Path) -> float:
     return float(token_kl(p, q).mean())
 
 
-def share(skeleton: Any, multiplied: set[str], quantized: set[str]) -> tuple[float, dict[str, int]]:
-    """Share of the blocks' linear weights that is quantized, and the sizes of the largest others.
+Sizes = dict[bool, dict[str, int]]
+"""Elements of weights by name: of those that are quantized, and of the others."""
 
-    Linear weights are those of linear layers, called or not, and whatever else is multiplied by.
-    """
-    sizes: dict[bool, dict[str, int]] = {True: {}, False: {}}
-    for path, module in skeleton.model.get_submodule(skeleton.prefix).named_modules(
-        prefix=skeleton.prefix
-    ):
-        for key, weight in module.named_parameters(recurse=False):
-            name = f"{path}.{key}"
-            linear = (is_linear(module) and key == "weight") or name in multiplied
-            if linear and weight.ndim > 1 and min(weight.shape[-2:]) >= MATRIX:
-                sizes[path in quantized and key == "weight"][name] = weight.numel()
+
+def linear_sizes(skeleton: Skeleton, multiplied: set[str], quantized: set[str]) -> Sizes:
+    """The blocks' linear weights: those of linears, called or not, and what is multiplied by."""
+    sizes: Sizes = {True: {}, False: {}}
+    repeats = repeats_of(skeleton.model)
+    quantized = {repeats.get(path, path) for path in quantized}
+    for path, key, weight in block_weights(skeleton.model, skeleton.prefix):
+        name = f"{path}.{key}"
+        linear = is_linear(skeleton.model.get_submodule(path)) and key == "weight"
+        wide = weight.ndim > 1 and min(weight.shape[-2:]) >= MATRIX
+        if wide and (linear or name in multiplied):
+            sizes[path in quantized and key == "weight"][name] = weight.numel()
+    return sizes
+
+
+def block_weights(model: Any, prefix: str) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """Module, key and tensor of each parameter of the blocks; what several share is there once."""
+    repeats = repeats_of(model)
+    for path, module in model.get_submodule(prefix).named_modules(prefix=prefix):
+        if path not in repeats:
+            yield from ((path, *each) for each in module.named_parameters(recurse=False))
+
+
+def share(sizes: Sizes) -> float:
+    """Share of linear weights that is quantized."""
     done, left = (sum(sizes[side].values()) for side in (True, False))
-    return done / (done + left or 1), dict(Counter(sizes[False]).most_common(2))
+    return done / (done + left or 1)
+
+
+def at_full_size(identifier: str, skeleton: Skeleton, sizes: Sizes) -> float:
+    """The share in a model of the type's own default config, by the names of the tiny one."""
+    full = build_model(transformers.CONFIG_MAPPING[identifier]())
+    found: Sizes = {True: {}, False: {}}
+    known = {numberless(name): side for side in sizes for name in sizes[side]}
+    for fused in skeleton.rules.fused:  # one parameter there, linears here
+        known[numberless(fused.name)] = next(fused.parts())[0] in sizes[True]
+    for path, key, weight in block_weights(full, block_list(full)):
+        side = known.get(numberless(f"{path}.{key}"))
+        if side is not None:
+            found[side][f"{path}.{key}"] = weight.numel()
+    return share(found)
+
+
+def numberless(name: str) -> str:
+    """A name without the numbers of blocks and experts."""
+    return re.sub(r"\.\d+", "", name)
 
 
 def child(queue: Any, identifier: str, auto_name: str, folder: Path) -> None:

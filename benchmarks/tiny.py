@@ -109,10 +109,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "xmod": {"default_language": "en_XX"},
     "zamba": {"layers_block_type": ["mamba", "mamba", "hybrid"] * 2, "num_hidden_layers": 6},
     "zamba2": {
-        "layer_types": ["mamba", "hybrid"] * 2,
-        "hybrid_layer_ids": [1, 3],
+        "layer_types": ["mamba", "hybrid"] * 3,
+        "hybrid_layer_ids": [1, 3, 5],
         "num_mem_blocks": 2,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 6,
     },
     "step3p5": {"sliding_window": 512, "layer_types": SLIDING * 2},
 }

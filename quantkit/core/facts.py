@@ -19,7 +19,8 @@ class LinearFacts:
     `transposed` marks GPT-2's Conv1D, whose weight is stored (in_features, out_features).
     `fused` names the linears that read the same input (q, k, v or gate, up), itself included.
     `stored` is its name in the checkpoint, where that is another. `merged` marks one that the
-    original stores in one tensor with others, as fused experts are. `model_type` is the config's.
+    original stores in one tensor with others, as fused experts are; `shared` one whose weight is
+    that of linears in other blocks, too. `model_type` is the config's.
     """
 
     name: str
@@ -30,6 +31,7 @@ class LinearFacts:
     merged: bool = False
     stored: str = ""
     model_type: str = ""
+    shared: bool = False
 
 
 Check = Callable[[Scheme, LinearFacts], str | None]

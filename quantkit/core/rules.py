@@ -51,6 +51,11 @@ def load_fault(engine: Engine, output: Format, scheme: Scheme, linear: LinearFac
                 f"{engine.summary} looks for linears that the original stores merged, "
                 "and has not been tried with them apart; try: leave them out"
             )
+        if linear.shared:
+            return (
+                f"{engine.summary} has not been seen to load quantized linears that several blocks "
+                "share; try: leave them out"
+            )
         return engine.refuses(output.name, scheme, linear)
     fault = f"{engine.summary} does not load format `{output.name}`"
     for candidate, method in ((scheme, ""), (Scheme(), "--method gptq ")):

@@ -4,6 +4,7 @@ A model may keep other things: the outputs of earlier blocks, or a second value 
 Running blocks one by one would lose them without any error.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,20 +19,30 @@ TOKENS = 12
 """Length of the sequence that is tried."""
 
 
-def require_own_weights(skeleton: Skeleton) -> None:
-    """Check that no two blocks share a linear.
+def require_own_weights(skeleton: Skeleton, repeats: Mapping[str, str]) -> None:
+    """Check that a linear of a block shares its weight with those of other blocks only, if at all.
+
+    `repeats` as in `WeightMap`: it names those of which only the other is stored.
 
     Raises:
-        RefusedError: they do; each block is quantized by itself, on inputs of its own.
+        RefusedError: it shares it otherwise.
     """
+    seen: set[tuple[str, str]] = set()
     for name, module in skeleton.model.get_submodule(skeleton.prefix).named_modules():
-        weight = f"{skeleton.prefix}.{name}.weight"
-        if is_linear(module) and (other := tied_to(skeleton.model, weight)):
+        if not is_linear(module):
+            continue
+        path = f"{skeleton.prefix}.{name}"
+        place = repeats.get(path, path), name.partition(".")[0]
+        other = tied_to(skeleton.model, f"{path}.weight")
+        known = path in repeats and place[0].startswith(f"{skeleton.prefix}.")
+        if place in seen or (other and not known):
             raise RefusedError(
-                f"`{weight}` is the same weight as `{other}`",
-                why="quantkit quantizes each block by itself, and blocks share this one",
+                f"`{path}.weight` is the same weight as `{other or place[0]}`",
+                why="a linear is quantized in the first block that calls it, and this one is not "
+                "shared by blocks alone",
                 hint="use a model whose blocks have weights of their own",
             )
+        seen.add(place)
 
 
 def require_chain(skeleton: Skeleton) -> None:

@@ -5,10 +5,10 @@ folded into a group is proposed from the trace and kept only if scaling it by ra
 the block's full-precision output unchanged.
 """
 
-import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -16,14 +16,16 @@ from torch import nn
 
 from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.model.calls import BlockInputs
-from quantkit.model.experts import experts_in, keep_one, routers_of, stage_of, to_each_expert
+from quantkit.model.experts import experts_in, routers_of, stage_of, to_each_expert
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts, persistent_buffers, said
+from quantkit.model.trial import Calls, random_copy, record
 from quantkit.model.walk import embed
 
 TOLERANCE = 1e-5
 """Largest relative change of a block's fp32 output under which a rescaling counts as exact:
 above the rounding of fp32 (about 1e-7 an operation), below any change of the function."""
 
+NONE: Mapping[str, str] = MappingProxyType({})
 _TOKENS = 12
 """Length of the traced sequence: one forward is cheap, and later positions show token mixing."""
 
@@ -72,12 +74,16 @@ class BlockStructure:
     """One kind of block: groups in call order, scale pairs, and the linears outside of groups.
 
     `idle` linears are never called; `routers` weigh experts, or a shared expert, for each token.
+    The weights of `held` linears are those of linears that an earlier block calls. The `unreached`
+    groups are those of experts that no text is sent to, as images are.
     """
 
     groups: tuple[LinearGroup, ...]
     pairs: tuple[ScalePair, ...]
     idle: tuple[str, ...]
     routers: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    unreached: tuple[LinearGroup, ...] = ()
 
     def pair_of(self, group: LinearGroup) -> ScalePair | None:
         """The pair that feeds `group`, if its producer can be rescaled."""
@@ -96,14 +102,17 @@ class Structure:
         return self.kinds[self.blocks[index]]
 
 
-def trace_structure(skeleton: Skeleton) -> Structure:
+def trace_structure(skeleton: Skeleton, repeats: Mapping[str, str] = NONE) -> Structure:
     """The structure of every block, from one forward of random numbers per kind of block.
+
+    `repeats`, as in `WeightMap`, names modules with the weights of others. None of these is
+    rescaled: it would have to suit several blocks.
 
     Raises:
         RefusedError: the blocks cannot be run one by one on hidden states.
     """
     try:
-        return _traced(skeleton)
+        return _traced(skeleton, repeats)
     except (QuantkitError, MemoryError):
         raise
     except Exception as error:  # modeling code can raise anything when a config is wrong
@@ -114,20 +123,28 @@ def trace_structure(skeleton: Skeleton) -> Structure:
         ) from error
 
 
-def _traced(skeleton: Skeleton) -> Structure:
+def _traced(skeleton: Skeleton, repeats: Mapping[str, str]) -> Structure:
     (entered,), (inputs,) = embed(skeleton, _load_zeros, [torch.arange(_TOKENS)[None]])
     hidden = torch.randn(entered.shape, generator=torch.Generator().manual_seed(0))
     seen: dict[Any, int] = {}
     kinds: list[BlockStructure] = []
     blocks: list[int] = []
-    for block, given in zip(skeleton.blocks, inputs, strict=True):
-        key = (type(block).__name__, tuple((n, p.shape) for n, p in block.named_parameters()))
+    shared, called = {*repeats, *repeats.values()}, set[str]()
+    for index, (block, given) in enumerate(zip(skeleton.blocks, inputs, strict=True)):
+        paths = {name: f"{skeleton.block_name(index)}.{name}" for name, _ in block.named_modules()}
+        own = {name: repeats.get(path, path) for name, path in paths.items() if path in shared}
+        held = tuple(name for name, path in own.items() if path in called)
+        shapes = tuple((n, p.shape) for n, p in block.named_parameters())
+        key = (type(block).__name__, shapes, tuple(own), held)
         if key not in seen:
             seen[key] = len(kinds)
-            kinds.append(
-                _trace_block(block, given, hidden, _head_dim(skeleton.model.config, block))
-            )
+            head_dim = _head_dim(skeleton.model.config, block)
+            found = _trace_block(block, given, hidden, head_dim, held)
+            kept = (p for p in found.pairs if own.keys().isdisjoint((p.producer, *p.consumers)))
+            kinds.append(replace(found, pairs=tuple(kept)))
         blocks.append(seen[key])
+        groups = kinds[seen[key]].groups
+        called |= {own[name] for group in groups for name in group.names if name in own}
     return Structure(tuple(kinds), tuple(blocks))
 
 
@@ -153,13 +170,19 @@ def _load_zeros(_: str, module: nn.Module) -> None:
 
 
 def _trace_block(
-    meta_block: nn.Module, given: BlockInputs, hidden: torch.Tensor, head_dim: int
+    meta_block: nn.Module,
+    given: BlockInputs,
+    hidden: torch.Tensor,
+    head_dim: int,
+    held: tuple[str, ...],
 ) -> BlockStructure:
     """Trace one kind of block on `hidden`, fp32 (1, length, width); the block is copied.
 
+    Linears that are `held` take part in no group.
+
     All experts are alike: one of them is traced, on all tokens, and stands for the others.
     """
-    block = _random_copy(meta_block)
+    block = random_copy(meta_block)
     stacks = dict(experts_in(block))
     every = dict(experts_in(meta_block))
     routers = routers_of(meta_block, every)
@@ -168,9 +191,9 @@ def _trace_block(
         return given.run(block, hidden)
 
     with torch.no_grad():
-        calls, outputs, odd = _record(block, run)
+        calls, outputs, odd = record(block, run)
         routers = (*routers, *(name for name in odd if name not in routers))
-        groups = _groups([call for call in calls if call[0] not in routers])
+        groups = _groups([call for call in calls if call[0] not in (*routers, *held)])
         reference = run()
         traced = [
             LinearGroup(
@@ -195,70 +218,24 @@ def _trace_block(
         for pair in tuple(first.values())[::-1]
         for change in to_each_expert(pair.consumers[0], every)
     )
-    called = {name for group in whole for name in group.names}
+    others = {*routers, *held, *(name for group in whole for name in group.names)}
     linears = [name for name, module in meta_block.named_modules() if is_linear(module)]
-    idle = tuple(name for name in linears if name not in called and name not in routers)
-    return BlockStructure(whole, pairs, idle, routers)
+    idle = tuple(name for name in linears if name not in others)
+    unreached = tuple(_of_experts(idle, every))
+    found = {name for group in unreached for name in group.names}
+    idle = tuple(name for name in idle if name not in found)
+    return BlockStructure(whole, pairs, idle, routers, held, unreached)
 
 
-def _random_copy(meta_block: nn.Module) -> nn.Module:
-    """The block in fp32 with random weights of a size that keeps activations near one."""
-    block = copy.deepcopy(meta_block)
-    for _, stack in experts_in(block):
-        keep_one(stack)
-    block = block.to_empty(device="cpu").float()
-    original = dict(meta_block.named_buffers())
-    for name, buffer in block.named_buffers():
-        buffer.copy_(torch.ones(()) if original[name].is_meta else original[name])
-    generator = torch.Generator().manual_seed(1)
-    for parameter in block.parameters():
-        values = torch.randn(parameter.shape, generator=generator)
-        if parameter.ndim == 1:
-            parameter.data.copy_(1 + 0.1 * values)
-        else:
-            parameter.data.copy_(values / parameter.shape[-1] ** 0.5)
-    return block
-
-
-Calls = list[tuple[str, torch.Tensor]]
-
-
-def _record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, Calls, list[str]]:
-    """Inputs of the linears and outputs of all modules, in call order, as fp32 (.., features).
-
-    Linears that return more than a tensor, as some routers do, are named apart.
-    The tensors are kept alive: `_groups` compares them by `id`, which Python reuses.
-    """
-    inputs: Calls = []
-    outputs: Calls = []
-    odd: list[str] = []
-    handles = []
-
-    def call(name: str, given: tuple[Any, ...], out: Any) -> None:
-        if isinstance(out, torch.Tensor):
-            inputs.append((name, given[0]))
-        else:
-            odd.append(name)
-
-    for name, module in block.named_modules():
-        if is_linear(module):
-            handles.append(
-                module.register_forward_hook(lambda _, args, out, name=name: call(name, args, out))
-            )
-        if name:
-            handles.append(
-                module.register_forward_hook(
-                    lambda _, __, out, name=name: (
-                        outputs.append((name, out)) if isinstance(out, torch.Tensor) else None
-                    )
-                )
-            )
-    try:
-        run()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return inputs, outputs, odd
+def _of_experts(idle: Sequence[str], stacks: Iterable[str]) -> Iterator[LinearGroup]:
+    """The `idle` linears of experts, by the input that each would have."""
+    for path in stacks:
+        found: dict[tuple[str, bool], list[str]] = {}
+        for name in idle:
+            if name.startswith(f"{path}."):
+                expert, _, role = name.rpartition(".")
+                found.setdefault((expert, role == "down_proj"), []).append(name)
+        yield from (LinearGroup(tuple(names), mixes_tokens=False) for names in found.values())
 
 
 def _groups(calls: Calls) -> list[tuple[tuple[str, ...], list[torch.Tensor]]]:

@@ -9,7 +9,7 @@ one group at a time.
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import torch
 from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.model.experts import Fused
+from quantkit.model.repeats import repeats_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -117,11 +118,13 @@ class WeightMap:
 
     An artifact keeps the stored names. Linears that are stored merged with others are written by
     themselves: those of fused experts beside the fused parameter, all others under the model's
-    names. `unused` names stored tensors that the model's class has no place for.
+    names. `unused` names stored tensors that the model's class has no place for. `repeats`: modules
+    with the stored tensors of others, by path.
     """
 
     places: Mapping[str, Place]
     unused: tuple[str, ...]
+    repeats: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def modules(self) -> Mapping[str, str]:
@@ -138,7 +141,7 @@ class WeightMap:
         """
         found: dict[str, list[str]] = {}
         for name, place in self.places.items():
-            if not place.is_plain:
+            if not place.is_plain and name.rpartition(".")[0] not in self.repeats:
                 found.setdefault(place.names[0], []).append(name)
                 for other in place.names[1:]:
                     found.setdefault(other, [])
@@ -147,7 +150,21 @@ class WeightMap:
     def stored_as(self, name: str) -> str:
         """The name of a model's tensor in an artifact: the stored one, if it is stored as it is."""
         place = self.places[name]
-        return place.names[0] if place.is_plain else place.alone or name
+        return place.names[0] if place.is_plain else place.alone or self._original(name)
+
+    def module(self, path: str) -> str:
+        """The path of a module, or of the one that it repeats."""
+        return self.repeats.get(path, path)
+
+    def places_of(self, path: str) -> tuple[str, ...]:
+        """The paths of all modules with the tensors of a module that is repeated; else none."""
+        first = self.module(path)
+        again = tuple(here for here, there in self.repeats.items() if there == first)
+        return (first, *again) if again else ()
+
+    def _original(self, name: str) -> str:
+        path, _, key = name.rpartition(".")
+        return f"{self.module(path)}.{key}" if path else key
 
 
 @dataclass(frozen=True)
@@ -222,7 +239,22 @@ def map_weights(rules: Rules, stored: Mapping[str, TensorInfo]) -> WeightMap:
             for names in sources.values():
                 del names[count:]
         places.update(_converted(rules, target, sources, stored, fused))
-    return WeightMap(places, tuple(unused))
+    held = {name.rpartition(".")[0] for name in places}
+    repeats = {here: there for here, there in repeats_of(rules.model).items() if here not in held}
+    return WeightMap(places | dict(_repeated(places, repeats)), tuple(unused), repeats)
+
+
+def _repeated(
+    places: Mapping[str, Place], repeats: Mapping[str, str]
+) -> Iterator[tuple[str, Place]]:
+    """The places of the tensors of modules that repeat others."""
+    again: dict[str, list[str]] = {}
+    for here, there in repeats.items():
+        again.setdefault(there, []).append(here)
+    for name, place in places.items():
+        path, _, key = name.rpartition(".")
+        for here in again.get(path, ()):
+            yield f"{here}.{key}", place
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
@@ -253,11 +285,11 @@ def _quantized(rules: Rules, stored: str, now: set[str], fused: Mapping[str, Fus
         return None
     linear, suffix = match.groups()
     target, pattern = rules.locate(f"{linear}.weight")
-    if pattern is None:
-        return f"{target.removesuffix('.weight')}.{suffix}" if target in now else None
+    if pattern is None and target in now:
+        return f"{target.removesuffix('.weight')}.{suffix}"
     found, number = fused.get(target), re.search(r"\.(\d+)\.[^.]+$", linear)
-    if found is None or number is None:
-        return None
+    if pattern is None or found is None or number is None:  # it may be written under its own name
+        return stored if f"{linear}.weight" in now else None
     role = found.roles[rules.converter(pattern).source_patterns.index(pattern)]
     return f"{found.experts}.{number[1]}.{role}.{suffix}"
 

@@ -3,10 +3,11 @@
 At the first linear of a group the forward of each batch is paused with its input; when all batches
 are paused there the group's statistics are complete, the group is solved, its weights are replaced
 by the dequantized ones, and the forwards continue. So each group sees the real outputs of its
-quantized predecessors, at the cost of one forward. All experts of a block pause together.
+quantized predecessors, at the cost of one forward. All experts of a block pause together. A weight
+that several blocks share is quantized in the first that calls it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -15,12 +16,17 @@ import torch
 from greenlet import greenlet
 
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.scheme import Scheme
+from quantkit.grid.activation import int8_per_token
+from quantkit.grid.qtensor import QTensor
 from quantkit.model.calls import BlockInputs
 from quantkit.model.opened import OpenModel, drop
-from quantkit.model.structure import Structure
-from quantkit.pipeline.groups import BlockState, SolverConfig, solve_group
+from quantkit.model.structure import LinearGroup, Structure
+from quantkit.pipeline.groups import BlockState, SolverConfig, place, solve_group
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.pauses import Place, pause_at
+
+UNREACHED = "no text reaches this expert: rounded to nearest"
 
 
 def quantize_blocks(
@@ -39,6 +45,7 @@ def quantize_blocks(
         IntegrityError: an input is not finite; the message names the module.
     """
     batches, calls = model.enter(input_ids) if input_ids is not None else ([], [])
+    shared = Shared(model, solver.schemes)
     count = len(model.skeleton.blocks)
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(model.load_block, 0)
@@ -47,21 +54,26 @@ def quantize_blocks(
             if index + 1 < count:
                 coming = reader.submit(model.load_block, index + 1)
             state = BlockState(model, index, block, structure.of(index))
+            shared.put_into(state)
             with torch.no_grad():
                 if batches:
                     batches = _run(state, solver, batches, [c[index] for c in calls])
                 else:
-                    _solve_blindly(state, solver)
+                    _solve_blindly(state, solver, state.structure.groups)
+                _solve_blindly(state, solver, state.structure.unreached, UNREACHED)
+            shared.take_from(state)
             drop(block)
             give_back()
             report(Progress("quantize", index + 1, count, state.summary()))
             yield state
 
 
-def _solve_blindly(state: BlockState, solver: SolverConfig) -> None:
-    for group in state.structure.groups:
+def _solve_blindly(
+    state: BlockState, solver: SolverConfig, groups: Iterable[LinearGroup], *notes: str
+) -> None:
+    for group in groups:
         if state.scheme(solver, group) is not None:
-            solve_group(state, solver, group)
+            solve_group(state, solver, group, notes=notes)
 
 
 def _run(
@@ -81,3 +93,32 @@ def _run(
         pause.solve(partial(solve_group, state, solver))
         outputs = [run.switch() for run in runs]
     return outputs
+
+
+class Shared:
+    """The codes of what was quantized so far and stands in later blocks, too.
+
+    `schemes` are those of all linears that are quantized, by full name.
+    """
+
+    def __init__(self, model: OpenModel, schemes: Mapping[str, Scheme]) -> None:
+        repeats = model.weights.repeats
+        shared = {*repeats, *repeats.values()}
+        self.names = shared & schemes.keys()
+        self.codes: dict[str, QTensor] = {}
+
+    def take_from(self, state: BlockState) -> None:
+        """Keep what a finished block shares with others."""
+        for linear in self.names & state.solved.keys():
+            self.codes[state.model.weights.module(linear)] = state.solved[linear].qtensor
+
+    def put_into(self, state: BlockState) -> None:
+        """Set the weights of a loaded block that an earlier one has quantized."""
+        for linear in state.structure.held:
+            codes = self.codes.get(state.model.weights.module(state.full(linear)))
+            if codes is None:  # left out by the recipe
+                continue
+            module = state.block.get_submodule(linear)
+            place(module, codes.dequantize())
+            if codes.scheme.activation == "int8-token":
+                module.register_forward_pre_hook(lambda _, inputs: int8_per_token(inputs[0]))

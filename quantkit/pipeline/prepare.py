@@ -25,6 +25,7 @@ WHOLE = 0.9995
 """What is shown as 100.0 % of them."""
 IDLE = "the forward never calls it"
 FUSED = "fused experts of a form that is not known"
+MATRICES = "matrices in one parameter, which no linear calls"
 ROUTER = "it weighs experts for each token"
 MATRIX = 16
 """Least side of a matrix among many in one parameter."""
@@ -53,14 +54,17 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     method, output, engines, options = parts_of(recipe)
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
-    require_own_weights(model.skeleton)
-    structure = trace_structure(model.skeleton)
+    require_own_weights(model.skeleton, model.weights.repeats)
+    structure = trace_structure(model.skeleton, model.weights.repeats)
     require_chain(model.skeleton)
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if warning := unloaded(output):
         plan = replace(plan, remarks=(*plan.remarks, warning))
     plan = _with_the_rest(plan, model, idle, routers)
+    if few := [g for i in structure.blocks for g in structure.kinds[i].unreached]:
+        remark = f"{sum(len(g.names) for g in few)} linears of experts that no text reaches"
+        plan = replace(plan, remarks=(*plan.remarks, f"{remark} are rounded to nearest"))
     if not plan.schemes:
         raise RefusedError(
             "no linear is left to quantize", why="all are left out", hint="use fewer overrides"
@@ -75,10 +79,18 @@ def _with_the_rest(
     plan: Plan, model: OpenModel, idle: list[LinearFacts], routers: list[LinearFacts]
 ) -> Plan:
     """The plan with what is not quantized in any case, and remarks on it."""
-    left = [(idle, IDLE), (_fused(model), FUSED), (routers, ROUTER)]
+    fused = _fused(model)
+    experts = [each for each in fused if "expert" in each.name]
+    others = [each for each in fused if each not in experts]
+    left = [(idle, IDLE), (experts, FUSED), (others, MATRICES), (routers, ROUTER)]
     dispositions = [Disposition(each, None, reason) for found, reason in left for each in found]
     plan = replace(plan, dispositions=(*plan.dispositions, *dispositions))
     remarks = []
+    if shared := sum(each.linear.shared for each in plan.dispositions if each.scheme):
+        remarks.append(
+            f"{shared} linears stand in several blocks; each is quantized on the inputs of the "
+            "first that calls it"
+        )
     if idle:
         remarks.append(f"{len(idle)} linears that the forward never calls are copied")
     if coded := model.checkpoint.coding.tensors:
@@ -96,7 +108,7 @@ def _with_the_rest(
 
 
 def _fused(model: OpenModel) -> list[LinearFacts]:
-    """The matrices of experts that hold them in one parameter each, in a form of their own."""
+    """The matrices, of experts for the most part, that one parameter holds in a form of its own."""
     found = []
     for index, block in enumerate(model.skeleton.blocks):
         for path, module in block.named_modules():
@@ -152,14 +164,21 @@ def model_facts(prepared: Prepared) -> ModelFacts:
         for name, module in skeleton.model.named_modules()
         if is_linear(module) and not name.startswith(skeleton.prefix + ".")
     )
+    again = prepared.model.weights.places_of
     left = (*prepared.plan.skipped, *outside)  # engines go by the stored or by the model's names
     head = skeleton.head or None
     first = skeleton.block_name(0)
     inside = next(name for name in stored if name.startswith(first + "."))
     prefix = stored[inside].removesuffix(inside.removeprefix(first)).rpartition(".")[0]
     return ModelFacts(
-        schemes={stored[name]: scheme for name, scheme in prepared.plan.schemes.items()},
-        skipped=tuple(dict.fromkeys(name for n in left for name in (stored.get(n, n), n))),
+        schemes={
+            name: scheme
+            for linear, scheme in prepared.plan.schemes.items()
+            for name in (stored[linear], *again(linear))
+        },
+        skipped=tuple(
+            dict.fromkeys(name for n in left for name in (stored.get(n, n), n, *again(n)))
+        ),
         head=stored.get(head, head) if head else None,
         dtype=prepared.model.dtype_name,
         block_prefix=prefix,
@@ -170,16 +189,19 @@ def model_facts(prepared: Prepared) -> ModelFacts:
 def linears_of(
     model: OpenModel, structure: Structure
 ) -> tuple[list[LinearFacts], list[LinearFacts], list[LinearFacts]]:
-    """Facts of the linears that the blocks call, of those that they never call, and of routers."""
+    """Facts of the linears that the blocks call, of those that they never call, and of routers.
+
+    A weight that several blocks share is that of the first one's linear that calls it.
+    """
     called: list[LinearFacts] = []
     idle: list[LinearFacts] = []
     routers: list[LinearFacts] = []
     for index, block in enumerate(model.skeleton.blocks):
         name = model.skeleton.block_name(index)
         kind = structure.of(index)
-        fused = {n: g.names for g in kind.groups for n in g.names}
+        fused = {n: g.names for g in (*kind.groups, *kind.unreached) for n in g.names}
         for path, module in block.named_modules():
-            if not is_linear(module):
+            if not is_linear(module) or path in kind.held:
                 continue
             together = tuple(f"{name}.{n}" for n in fused.get(path, ()))
             facts = linear_facts(f"{name}.{path}", module, together)
@@ -190,6 +212,17 @@ def linears_of(
                 merged=place is not None and not place.is_plain,
                 stored="" if stored == facts.name else stored,
                 model_type=model.config.model_type,
+                shared=bool(model.weights.places_of(facts.name)),
             )
             (called if path in fused else routers if path in kind.routers else idle).append(facts)
-    return called, idle, routers
+    known = {model.weights.module(facts.name) for facts in called}
+    rest = [[f for f in found if _is_new(model, f, known)] for found in (idle, routers)]
+    return called, rest[0], rest[1]
+
+
+def _is_new(model: OpenModel, linear: LinearFacts, known: set[str]) -> bool:
+    """Whether a linear's weight is not that of another in `known`; it is from now on."""
+    path = model.weights.module(linear.name)
+    is_new = path not in known
+    known.add(path)
+    return is_new

@@ -153,6 +153,13 @@ def test_every_engine_has_kernels_for_some_gpu_and_says_for_which_not(engine: En
     assert all(len(fault) > 30 for fault in verdicts if fault is not None)
 
 
+def test_no_engine_is_promised_for_linears_that_blocks_share(engine: Engine) -> None:
+    linear = LinearFacts("model.layers.2.shared_transf.self_attn.q_proj", 256, 256, shared=True)
+    for name in engine.formats:
+        output = registry.load("formats", name, "FORMAT")
+        assert "share" in (load_fault(engine, output, Scheme(), linear) or "")
+
+
 def test_no_engine_is_promised_for_linears_that_were_stored_merged(engine: Engine) -> None:
     linear = LinearFacts("model.layers.0.mlp.experts.0.up_proj", 256, 256, merged=True)
     for name in engine.formats:

@@ -11,13 +11,15 @@ from safetensors.torch import load_file, save_file
 
 ROOT = Path(__file__).parents[2]
 CAUSES = {
-    "experts stored one tensor each": "mixtral qwen3_moe deepseek_v3 hunyuan_v1_moe",
+    "experts stored one tensor each": "mixtral qwen3_moe deepseek_v3",
     "experts stored in one tensor": "gpt_oss ernie4_5_moe granitemoe phimoe",
     "experts outside the registry": "llama4 longcat_flash step3p7 jetmoe dbrx",
     "multimodal towers": "qwen2_5_vl gemma3 mllama internvl paligemma llava_onevision",
     "hybrids of unlike blocks": "jamba bamba nemotron_h qwen3_next lfm2 olmo_hybrid",
     "renamed tensors": "glm4v cohere2_moe minimax_m2",
-    "nested lists of blocks": "zamba2 modernbert-decoder",
+    "blocks that share weights": "zamba2",
+    "experts that only images reach": "ernie4_5_vl_moe",
+    "nested lists of blocks": "modernbert-decoder",
     "inputs for each layer, linears called twice": "gemma3n_text gemma4_text",
     "keys and values of another layer": "gemma4 falcon_h1",
     "models that need images in every call": "blip-2 kosmos-2",
@@ -34,7 +36,6 @@ REFUSED = {
     "blt": "how wide",
     "pix2struct": "encoder-decoder",
     "inkling2_text": "from block to block",
-    "zamba": "is the same weight",
     "cpmant": "from block to block",
     "hrm_text": "from block to block",
 }
