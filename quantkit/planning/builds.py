@@ -87,7 +87,7 @@ def plan_builds(
 def summary_of(model: PlannedModel) -> ModelSummary:
     """What a model is, for people."""
     layers = len(model.architecture.layers)
-    extra = (t for t in model.inventory.tensors if t.layer is not None and t.layer >= layers)
+    extra = (t for t in model.inventory.rows if t.layer is not None and t.layer >= layers)
     return ModelSummary(
         name=model.name,
         model_type=model.architecture.model_type,
@@ -95,7 +95,7 @@ def summary_of(model: PlannedModel) -> ModelSummary:
         blocks=layers,
         origin=model.inventory.origin,
         quantized=model.quantized,
-        extra_bytes=sum(prod(t.shape) * DTYPE_BYTES[t.dtype] for t in extra),
+        extra_bytes=sum(t.alike * prod(t.shape) * DTYPE_BYTES[t.dtype] for t in extra),
         notes=model.notes,
     )
 
@@ -126,7 +126,7 @@ def _with_run(model: PlannedModel, serving: Serving) -> Plan:
     chosen = serving.chosen or (serving.builds[-1] if serving.requested else None)
     if chosen is None or chosen.recipe is None or not chosen.parts:
         return Plan(serving=serving)
-    linears = sum(len(kind.linears) for kind in model.kinds)
+    linears = sum(kind.count for kind in model.kinds if kind.quantizable)
     if linears > MOST_LINEARS and not serving.requested and not model.unbuilt:
         return Plan(chosen.recipe, serving=serving)
     try:

@@ -42,7 +42,7 @@ BUILDS: dict[str, dict[str, Any]] = {
 def build_of(model: PlannedModel, flags: dict[str, Any]) -> Build | None:
     if not flags:
         return stored_build(model)
-    sizes = {kind.tensor.shape[1] for kind in model.kinds if kind.linears}
+    sizes = {kind.tensor.shape[1] for kind in model.kinds if kind.quantizable}
     group = flags["group_size"]
     if group != "channel" and any(size % group for size in sizes):
         return None  # no quantizer could make it
@@ -53,7 +53,7 @@ def linears(model: PlannedModel, build: Build, degrees: Degrees) -> list[dict[st
     """Every kind of linear of the first block, joined as vLLM joins them."""
     found, kinds = [], kinds_by_linear(model)
     for kind in model.kinds:
-        if not kind.linears or kind.tensor.layer:
+        if not kind.quantizable or kind.tensor.layer:
             continue
         members = [kinds[name] for name in kind.tensor.fused] or [kind]
         whole, part = joined(members), joined(members, degrees)

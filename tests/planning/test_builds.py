@@ -205,7 +205,7 @@ def _cache_that_is_read(model: PlannedModel, engine: str) -> int:
 @pytest.mark.parametrize("gpu", [None, "4090"])
 def test_a_recipe_that_quantizes_nothing_makes_no_build(planned: Planned, gpu: str | None) -> None:
     model = planned("Llama-3-8B")
-    bare = replace(model, kinds=tuple(kind for kind in model.kinds if not kind.linears))
+    bare = replace(model, kinds=tuple(kind for kind in model.kinds if not kind.quantizable))
     nothing = replace(RECIPES[1], overrides=(Override("*", skip=True),))
     where = place(gpu) if gpu else None
     for what, recipes in ((bare, RECIPES), (model, (nothing,))):

@@ -39,7 +39,7 @@ def block_fp8(
     if not plain or skipped is None or sizes is None:
         return None
     tensors: list[PlannedTensor] = []
-    for tensor in inventory.tensors:
+    for tensor in inventory.told_apart(skipped).rows:
         in_block = tensor.layer is not None and tensor.part in LINEAR_PARTS
         if in_block and tensor.linear and not (skipped and _is_skipped(tensor.linear, skipped)):
             small = four and tensor.part == "experts"

@@ -46,7 +46,7 @@ class Described:
         inventory = inventory_from_config(self.config, self.architecture)
         if not self.towers:
             return inventory
-        own = tuple(tensor for tensor in inventory.tensors if tensor.part != "tower")
+        own = tuple(row for row in inventory.rows if row.part != "tower")
         return Inventory((*own, *self.towers), inventory.origin)
 
 
@@ -85,7 +85,7 @@ def describe(config: Mapping[str, Any], *, has_files: bool) -> Described:
             config, read_as_llama(config), notes=(note,), is_llama=True, unbuilt=error.why or ""
         )
     if known and not odd:
-        towers = tuple(tensor for tensor in measured.tensors if tensor.part == "tower")
+        towers = tuple(row for row in measured.rows if row.part == "tower")
         text = replace(read_architecture(config), tied=architecture.tied)
         return Described(config, text, towers=towers)
     return Described(config, architecture, measured)

@@ -170,7 +170,7 @@ def _checked(inventory: Inventory) -> Inventory:
         InputError: a weight has no rows or no columns.
     """
     tensors = []
-    for tensor in inventory.tensors:
+    for tensor in inventory.rows:
         weight = tensor.linear is not None or tensor.part == "embedding"
         if 0 in tensor.shape and (weight or tensor.split == "vocabulary"):
             raise InputError(f"`{tensor.name[:200]}` is empty", why=f"its shape is {tensor.shape}")

@@ -22,7 +22,7 @@ def original_of(name: str, described: Described, method: str) -> tuple[PlannedMo
     model = planned_model(name, described.inventory, described.architecture)
     schemes: dict[str, Scheme] = {}
     try:
-        for linear in (kind.linears[0].linear for kind in model.kinds if kind.linears):
+        for linear in (kind.tensor.linear for kind in model.kinds if kind.quantizable):
             assert linear is not None
             scheme = found.parse(block, linear)
             if scheme is not None:

@@ -34,6 +34,7 @@ def modelopt(block: Mapping[str, Any], inventory: Inventory) -> Inventory | None
         return None
     if block.get("quantized_layers") or any(not isinstance(name, str) for name in excluded):
         return None
+    inventory = inventory.told_apart(excluded)
     stays = _excluding(excluded, inventory)
     return None if stays is None else _with(inventory, LINEAR_PARTS, store, stays)
 
@@ -84,7 +85,7 @@ def _with(
     stays: Callable[[str], bool],
 ) -> Inventory:
     tensors: list[PlannedTensor] = []
-    for tensor in inventory.tensors:
+    for tensor in inventory.rows:
         linear = tensor.linear if tensor.layer is not None and tensor.part in parts else None
         tensors += [tensor] if linear is None or stays(linear) else store(tensor)
     left = {tensor.linear for tensor in tensors}
@@ -103,7 +104,7 @@ def _excluding(patterns: Sequence[str], inventory: Inventory) -> Callable[[str],
 
     Names are compared from `layers` on, since files and classes differ in what is before.
     """
-    depth = max((t.layer for t in inventory.tensors if t.layer is not None), default=-1) + 1
+    depth = max((t.layer for t in inventory.rows if t.layer is not None), default=-1) + 1
     by_layer: dict[str, list[re.Pattern[str]]] = {}
     everywhere = []
     for pattern in patterns:
@@ -114,7 +115,7 @@ def _excluding(patterns: Sequence[str], inventory: Inventory) -> Callable[[str],
         elif int(found[1]) < depth and not pattern.endswith(NO_LINEARS):
             by_layer.setdefault(found[1], []).append(rule)
     modules: dict[str, set[str]] = {}
-    for tensor in inventory.tensors:
+    for tensor in inventory.rows:
         name = _named(tensor.name)
         if (found := _LAYER.search(name)) and found[1] in by_layer:
             modules.setdefault(found[1], set()).update((name, name.rpartition(".")[0]))

@@ -6,14 +6,14 @@ embedding, the last with norm and head. Expert: whole experts (vLLM 0.33 source)
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from quantkit.core.errors import InputError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.serving import Degrees
 from quantkit.planning.model.architecture import Architecture, Attention, Experts
-from quantkit.planning.model.inventory import Inventory, PlannedTensor
+from quantkit.planning.model.inventory import Inventory, PlannedTensor, one_by_one
 
 VOCABULARY_UNIT = 64
 """Rows to which vLLM and SGLang pad a vocabulary before they split it."""
@@ -65,17 +65,24 @@ def stages_of(depth: int, pipeline: int) -> tuple[Stage, ...]:
 
 @dataclass(frozen=True)
 class Kind:
-    """Tensors of one layer that are alike in all that memory depends on; `linears` are quantizable.
+    """Tensors of one layer that are alike in all that memory depends on: `count` of them.
 
+    `tensor` is the first, `rows` have all. `quantizable`: they are weights of linears of a block.
     `kv_heads`: of its layer, None where nothing hangs on it.
     """
 
     tensor: PlannedTensor
     count: int
-    linears: tuple[PlannedTensor, ...]
+    rows: tuple[PlannedTensor, ...]
+    quantizable: bool
     kv_heads: int | None
     experts: int | None
     transposed: bool
+
+    @property
+    def linears(self) -> Iterator[PlannedTensor]:
+        """The weights of its linears, each under its own name; none where they are none."""
+        return one_by_one(self.rows if self.quantizable else ())
 
 
 def kinds_of(inventory: Inventory, architecture: Architecture) -> tuple[Kind, ...]:
@@ -86,7 +93,7 @@ def kinds_of(inventory: Inventory, architecture: Architecture) -> tuple[Kind, ..
     """
     depth = len(architecture.layers)
     alike: dict[tuple[object, ...], list[PlannedTensor]] = {}
-    for t in inventory.tensors:
+    for t in inventory.rows:
         if architecture.tied and t.part == "head" and t.split == "vocabulary" and len(t.shape) > 1:
             continue
         key = (t.part, t.split, t.shape, t.dtype, t.layer, t.linear is None)
@@ -106,11 +113,11 @@ def _kind(
     layer = None if tensor.layer is None else architecture.layers[tensor.layer]
     block = layer.feed_forward if layer else None
     keyed = (m.kv_heads for m in (layer.mixers if layer else ()) if isinstance(m, Attention))
-    quantizable = tensor.linear is not None and layer is not None
     return Kind(
         tensor,
-        len(members),
-        tuple(members) if quantizable else (),
+        sum(member.alike for member in members),
+        tuple(members),
+        tensor.linear is not None and layer is not None,
         next(keyed, None),
         block.count if isinstance(block, Experts) and tensor.part == "experts" else None,
         transposed,

@@ -59,22 +59,18 @@ def inventory_from_config(config: Mapping[str, Any], architecture: Architecture)
 
 def parameter_count(inventory: Inventory) -> int:
     """Parameters of a model; buffers that files hold do not count."""
-    return sum(prod(tensor.shape) for tensor in inventory.tensors if not tensor.buffer)
+    return sum(row.alike * prod(row.shape) for row in inventory.rows if not row.buffer)
 
 
 def _placed(tensor: PlannedTensor, dtype: str, layer: int | None = None) -> PlannedTensor:
     """The same tensor under its full name, with a dtype where it has none of its own."""
     prefix = "" if layer is None else f"model.layers.{layer}."
-    return PlannedTensor(
-        prefix + tensor.name,
-        tensor.shape,
-        tensor.dtype or dtype,
-        tensor.part,
-        layer,
-        tensor.split,
-        prefix + tensor.linear if tensor.linear else None,
-        tuple(prefix + name for name in tensor.fused),
-        tensor.buffer,
+    return tensor._replace(
+        name=prefix + tensor.name,
+        dtype=tensor.dtype or dtype,
+        layer=layer,
+        linear=prefix + tensor.linear if tensor.linear else None,
+        fused=tuple(prefix + name for name in tensor.fused),
     )
 
 
@@ -182,9 +178,9 @@ def _experts(fields: Fields, hidden: int, experts: Experts) -> Tensors:
         name = "mlp.gate.e_score_correction_bias"
         yield PlannedTensor(name, (experts.count,), "F32", "router", buffer=True)
     gated, bias = experts.gated, fields.flag("expert_bias")
-    for i in range(experts.count):
-        shape = (experts.width, hidden)
-        yield from _mlp(f"mlp.experts.{i}", shape, "experts", gated=gated, bias=bias)
+    shape = (experts.width, hidden)
+    for tensor in _mlp("mlp.experts.0", shape, "experts", gated=gated, bias=bias):
+        yield tensor._replace(alike=experts.count)
     if experts.shared_width:
         shape = (experts.shared_width, hidden)
         yield from _mlp("mlp.shared_expert", shape, "mlp", gated=gated)

@@ -36,9 +36,9 @@ def served_cache(model: PlannedModel, cache: CacheDtype) -> CacheDtype:
 def own_dtype(inventory: Inventory) -> str | None:
     """The dtype of most of the elements that are floats; None where none are."""
     elements: dict[str, int] = {}
-    for tensor in inventory.tensors:
-        if tensor.dtype in FLOATS:
-            elements[tensor.dtype] = elements.get(tensor.dtype, 0) + prod(tensor.shape)
+    for row in inventory.rows:
+        if row.dtype in FLOATS:
+            elements[row.dtype] = elements.get(row.dtype, 0) + row.alike * prod(row.shape)
     return max(elements, key=lambda dtype: elements[dtype], default=None)
 
 

@@ -74,10 +74,10 @@ class Build:
 
     def schemes_of(self, kind: Kind) -> Mapping[Scheme | None, int]:
         """How many tensors of a kind have each scheme; None is as it is."""
-        if not kind.linears or self.format is None:
+        if not kind.quantizable or self.format is None:
             return {None: kind.count}
         if self.uniform:
-            return {self.schemes.get(kind.linears[0].linear or ""): kind.count}
+            return {self.schemes.get(kind.tensor.linear or ""): kind.count}
         return Counter(self.schemes.get(tensor.linear or "") for tensor in kind.linears)
 
 
@@ -118,7 +118,8 @@ def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
         # where all become the same, so do fused ones, and one of each kind stands for all
         facts_of(t._replace(fused=()) if uniform else t, transposed=kind.transposed)
         for kind in model.kinds
-        for t in (kind.linears[:1] if uniform else kind.linears)
+        if kind.quantizable
+        for t in ((kind.tensor,) if uniform else kind.linears)
     ]
     output, plan = recipe_plan(stated, linears)
     scheme = next(iter(plan.schemes.values()), None)

@@ -127,10 +127,10 @@ def head_fault(model: PlannedModel, tensor: int) -> str | None:
 def _slice_faults(
     engine: Engine, model: PlannedModel, build: Build, degrees: Degrees
 ) -> Iterator[str]:
-    kinds = kinds_by_linear(model)
+    kinds = {row.linear: kind for kind in model.kinds if kind.quantizable for row in kind.rows}
     seen = set()
     for kind in model.kinds:
-        if not kind.linears:
+        if not kind.quantizable:
             continue
         members = [kinds[name] for name in kind.tensor.fused] or [kind]
         whole, part = joined(members), joined(members, degrees)

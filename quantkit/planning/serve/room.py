@@ -143,7 +143,7 @@ class RankSizes:
 
     @property
     def _dense(self) -> list[Kind]:
-        return [kind for kind in self.room.model.kinds if kind.linears]
+        return [kind for kind in self.room.model.kinds if kind.quantizable]
 
     def _of(self, kind: Kind, scheme: Scheme | None) -> int:
         degrees = self.room.place.degrees
