@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quantkit.core.errors import InputError
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from quantkit.grid.qtensor import QTensor
 
+Schemes = Callable[[str], Scheme | None]
+"""Name of a linear -> what it is quantized to; None if it is dense."""
+Rules = TypeVar("Rules")
 REGEX_SECONDS = 1.0
 """Time limit for one match: a pattern from an untrusted config may backtrack exponentially."""
 
@@ -33,8 +36,8 @@ class Format:
     layout(scheme, linear, dtype): dtypes and shapes of what encode returns, without torch; contains
         `weight` where the format replaces that tensor.
     config(model): the `quantization_config` block of config.json.
-    parse(config, name): the Scheme of linear `name` in such a block, including blocks that other
-        tools wrote; None if it is dense.
+    parse(config): of such a block, including those that other tools wrote, the function that gives
+        the Scheme of a linear by its name; None if it is dense.
     check(scheme, linear): a sentence that states what the format does not support and what it
         does, or None.
     `unloaded`: why no engine loads the format on purpose; empty where an engine's file lists it.
@@ -47,34 +50,46 @@ class Format:
     decode: Callable[[Mapping[str, torch.Tensor], Scheme, LinearFacts], QTensor]
     layout: Callable[[Scheme, LinearFacts, str], Layout]
     config: Callable[[ModelFacts], dict[str, Any]]
-    parse: Callable[[Mapping[str, Any], str], Scheme | None]
+    parse: Callable[[Mapping[str, Any]], Schemes]
     check: Callable[[Scheme, LinearFacts], str | None]
     matches: Callable[[Mapping[str, Any]], bool]
     unloaded: str = ""
 
 
-Parse = Callable[[Mapping[str, Any], str], Scheme | None]
-
-
-def parser(parse: Parse) -> Parse:
+def parser(
+    read: Callable[[Mapping[str, Any]], Rules], scheme_of: Callable[[Rules, str], Scheme | None]
+) -> Callable[[Mapping[str, Any]], Schemes]:
     """`parse` of a format, made safe for untrusted config blocks.
 
+    `read` looks through a block once, which may name 18,000 linears; `scheme_of` then is fast.
+
     Raises:
-        InputError: a field of the block has another type than `parse` expects.
+        InputError: a field of the block has another type than the two expect.
     """
 
-    @wraps(parse)
-    def safely(config: Mapping[str, Any], name: str) -> Scheme | None:
-        try:
-            return parse(config, name)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"the quantization config does not state the scheme of `{name}`",
-                why=f"{type(error).__name__}: {error}",
-                hint="the config.json that belongs to these weights",
-            ) from error
+    def parse(config: Mapping[str, Any]) -> Schemes:
+        with _stating("linears"):
+            rules = read(config)
 
-    return safely
+        def scheme(name: str) -> Scheme | None:
+            with _stating(f"`{name}`"):
+                return scheme_of(rules, name)
+
+        return scheme
+
+    return parse
+
+
+@contextmanager
+def _stating(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the quantization config does not state the scheme of {what}",
+            why=f"{type(error).__name__}: {error}",
+            hint="the config.json that belongs to these weights",
+        ) from error
 
 
 def stored_tensor(

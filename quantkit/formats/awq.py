@@ -94,8 +94,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
     }
 
 
-@parser
-def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
+def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
     """The scheme of linear `name`, None if it is dense; also reads AutoAWQ's old field names.
 
     Raises:
@@ -124,6 +123,9 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
         )
     # A symmetric weight is stored with zero points of 8: reading it as asymmetric loses nothing.
     return Scheme("int", BITS, None if size == -1 else size, symmetric=False)
+
+
+parse = parser(dict, _scheme_of)
 
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:

@@ -131,8 +131,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
     }
 
 
-@parser
-def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
+def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
     """The scheme of linear `name`, None if it is dense.
 
     The block size is bitsandbytes' default, 64; `decode` replaces it with the stored one.
@@ -152,6 +151,9 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
         return None
     double = bool(config.get("bnb_4bit_use_double_quant"))
     return Scheme("nf4", 4, 64, symmetric=True, double_quant=double)
+
+
+parse = parser(dict, _scheme_of)
 
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
@@ -19,6 +20,8 @@ NAME = "compressed-tensors"
 PACKED, PLAIN = "pack-quantized", "int-quantized"
 BITS = (2, 3, 4, 8)
 FLOATS = "float16 bfloat16 float32"
+Group = Mapping[str, Any] | None
+"""A config group; None is what stays dense."""
 
 
 def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]:
@@ -125,23 +128,53 @@ def config(model: ModelFacts) -> dict[str, Any]:
     }
 
 
-@parser
-def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
+@dataclass(frozen=True)
+class _Rules:
+    """A block's targets: `named` in full, or as `(regex, group)`; a group of None is ignored."""
+
+    config: Mapping[str, Any]
+    named: Mapping[str, Group]
+    patterns: tuple[tuple[str, Group], ...]
+
+
+def _rules(config: Mapping[str, Any]) -> _Rules:
+    """The targets of a block, the first group of each.
+
+    Raises:
+        InputError: a target is not text.
+    """
+    named: dict[str, Group] = {}
+    patterns = []
+    groups = ((g["targets"], g) for g in (config.get("config_groups") or {}).values())
+    for targets, group in ((config.get("ignore") or (), None), *groups):
+        for target in targets:
+            if not isinstance(target, str):
+                raise InputError(f"`{target}` in the quantization config is not a valid target")
+            if target.startswith("re:"):
+                patterns.append((target[3:], group))
+            else:
+                named.setdefault(target, group)
+    return _Rules(config, named, tuple(patterns))
+
+
+def _scheme_of(rules: _Rules, name: str) -> Scheme | None:
     """The scheme of linear `name`, None if it is dense.
 
-    Full names take precedence over regular expressions, and these over the class `Linear`.
+    What is ignored comes first, then full names, regular expressions, and the class `Linear`.
 
     Raises:
         RefusedError: the scheme is not supported.
-        InputError: a target is not text, or its regular expression is invalid.
+        InputError: a regular expression is invalid.
     """
-    if any(_covers(target, name) for target in config.get("ignore") or ()):
+    ignored = (group is None and regex_covers(regex, name) for regex, group in rules.patterns)
+    if any(ignored):
         return None
-    groups = list((config.get("config_groups") or {}).values())
-    named = [g for g in groups if name in g["targets"]]
-    named += [g for g in groups if any(_covers(target, name) for target in g["targets"])]
-    named += [g for g in groups if "Linear" in g["targets"]]
-    return _scheme(named[0], config) if named else None
+    covering = (group for regex, group in rules.patterns if regex_covers(regex, name))
+    found = rules.named[name] if name in rules.named else next(covering, rules.named.get("Linear"))
+    return None if found is None else _scheme(found, rules.config)
+
+
+parse = parser(_rules, _scheme_of)
 
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
@@ -220,12 +253,6 @@ def _scheme(group: Mapping[str, Any], config: Mapping[str, Any]) -> Scheme:
             hint="use integer weights per group or channel; activations 8-bit, dynamic, per token",
         )
     return scheme
-
-
-def _covers(target: str, name: str) -> bool:
-    if not isinstance(target, str):
-        raise InputError(f"`{target}` in the quantization config is not a valid target")
-    return regex_covers(target[3:], name) if target.startswith("re:") else target == name
 
 
 FORMAT = Format(

@@ -143,8 +143,7 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
     return block
 
 
-@parser
-def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
+def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
     """The scheme of linear `name`, with GPTQModel's per-module overrides; None if it is dense.
 
     Raises:
@@ -170,6 +169,9 @@ def parse(config: Mapping[str, Any], name: str) -> Scheme | None:
             why=f"GPTQ allows {', '.join(map(str, BITS))} bits and a positive group_size or -1",
         )
     return Scheme("int", bits, None if size == -1 else size, bool(symmetric))
+
+
+parse = parser(dict, _scheme_of)
 
 
 def fault(scheme: Scheme, linear: LinearFacts, layout: str) -> str | None:

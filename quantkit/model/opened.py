@@ -10,7 +10,7 @@ from torch import nn
 
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.core.errors import InputError
-from quantkit.core.format import Format
+from quantkit.core.format import Format, Schemes
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
@@ -133,7 +133,12 @@ class OpenModel:
         if self.format is None:
             return None
         stored = self.weights.modules.get(linear, linear)
-        return self.format.parse(self.checkpoint.config["quantization_config"], stored)
+        return self._schemes(stored)
+
+    @cached_property
+    def _schemes(self) -> Schemes:
+        assert self.format is not None
+        return self.format.parse(self.checkpoint.config["quantization_config"])
 
     def qtensor(self, linear: str) -> QTensor:
         """The codes and scales of a quantized linear, decoded; logical shape (out, in_features).

@@ -151,14 +151,14 @@ def test_the_config_block_tells_each_linear_its_scheme(output: Format) -> None:
         block = json.loads(json.dumps(output.config(facts(scheme))))
         assert block["quant_method"] == output.quant_method
         for name in LINEARS:
-            found = output.parse(block, name)
+            found = output.parse(block)(name)
             if output.name == "awq":  # its block has no word for symmetric
                 assert found == replace(scheme, symmetric=False)
             else:
                 assert found == replace(scheme, group_size=found.group_size if found else None)
                 assert scheme.grid == "nf4" or found == scheme
-        assert output.parse(block, SKIPPED) is None
-        assert output.parse(block, "lm_head") is None
+        assert output.parse(block)(SKIPPED) is None
+        assert output.parse(block)("lm_head") is None
 
 
 junk = st.recursive(
@@ -185,7 +185,7 @@ def test_a_strangers_block_is_read_or_refused(name: str, data: st.DataObject) ->
         group = {"targets": ["Linear"], "weights": {}} | {data.draw(st.text()): data.draw(junk)}
         block["config_groups"] = {"group_0": group | data.draw(st.just({}) | fields)}
     try:
-        found = output.parse(block, LINEARS[0])
+        found = output.parse(block)(LINEARS[0])
     except QuantkitError:
         return
     assert found is None or isinstance(found, Scheme)

@@ -202,7 +202,7 @@ def _own_logits(source: Path, folder: Path, output: Format, int8_levels: float) 
     tensors = load_file(folder / "model.safetensors")
     block = json.loads((folder / "config.json").read_text())["quantization_config"]
     for name, linear in _linears(source).items():
-        scheme = output.parse(block, name)
+        scheme = output.parse(block)(name)
         if scheme is None:
             continue
         parts = {k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(name)}

@@ -80,20 +80,20 @@ def test_config_names_what_is_left_out_for_every_engine() -> None:
     ],
 )
 def test_blocks_of_other_tools(changes: dict[str, Any], name: str, expected: Scheme | None) -> None:
-    assert FORMAT.parse(FOREIGN | changes, name) == expected
+    assert FORMAT.parse(FOREIGN | changes)(name) == expected
 
 
 def test_old_names_of_the_fields() -> None:
     old = {"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "version": "GEMM"}
-    assert FORMAT.parse(old, UP) == ASYMMETRIC
+    assert FORMAT.parse(old)(UP) == ASYMMETRIC
 
 
 @pytest.mark.parametrize("changes", [{"version": "gemv"}, {"bits": 8}, {"zero_point": False}])
 def test_other_layouts_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RefusedError, match="not supported"):
-        FORMAT.parse(FOREIGN | changes, UP)
+        FORMAT.parse(FOREIGN | changes)(UP)
 
 
 def test_a_group_size_that_is_none_is_an_input_error() -> None:
     with pytest.raises(InputError, match="group_size"):
-        FORMAT.parse(FOREIGN | {"group_size": "big"}, UP)
+        FORMAT.parse(FOREIGN | {"group_size": "big"})(UP)

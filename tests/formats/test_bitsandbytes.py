@@ -139,7 +139,7 @@ def test_config_keeps_the_head_in_its_skip_list() -> None:
     ],
 )
 def test_blocks_of_other_tools(changes: dict[str, Any], name: str, expected: Scheme | None) -> None:
-    assert FORMAT.parse(FOREIGN | changes, name) == expected
+    assert FORMAT.parse(FOREIGN | changes)(name) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,4 @@ def test_blocks_of_other_tools(changes: dict[str, Any], name: str, expected: Sch
 )
 def test_other_types_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RefusedError, match="bitsandbytes"):
-        FORMAT.parse(FOREIGN | changes, UP)
+        FORMAT.parse(FOREIGN | changes)(UP)

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from time import process_time
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ def test_several_schemes_are_groups_by_name() -> None:
         "pack-quantized": [UP],
         "int-quantized": [DOWN],
     }
-    assert {name: FORMAT.parse(block, name) for name in (UP, DOWN)} == schemes
+    assert {name: FORMAT.parse(block)(name) for name in (UP, DOWN)} == schemes
     assert block == FORMAT.config(facts(dict(reversed(schemes.items()))))
 
 
@@ -135,7 +136,7 @@ def test_several_schemes_are_groups_by_name() -> None:
     ],
 )
 def test_blocks_of_other_tools(block: dict[str, Any], name: str, expected: Scheme | None) -> None:
-    assert FORMAT.parse(block, name) == expected
+    assert FORMAT.parse(block)(name) == expected
 
 
 def test_names_go_before_classes() -> None:
@@ -145,9 +146,9 @@ def test_names_go_before_classes() -> None:
         "group_2": {"targets": [DOWN], "weights": WEIGHTS | {"num_bits": 2}},
     }
     block = foreign(config_groups=groups)
-    assert FORMAT.parse(block, UP) == W4
-    assert FORMAT.parse(block, DOWN.replace("1", "2")) == Scheme("int", 8, 128)
-    assert FORMAT.parse(block, DOWN) == Scheme("int", 2, 128)
+    assert FORMAT.parse(block)(UP) == W4
+    assert FORMAT.parse(block)(DOWN.replace("1", "2")) == Scheme("int", 8, 128)
+    assert FORMAT.parse(block)(DOWN) == Scheme("int", 2, 128)
 
 
 @pytest.mark.parametrize(
@@ -164,11 +165,28 @@ def test_names_go_before_classes() -> None:
 )
 def test_other_schemes_are_refused(block: dict[str, Any]) -> None:
     with pytest.raises(RefusedError, match="unsupported scheme"):
-        FORMAT.parse(block, UP)
+        FORMAT.parse(block)(UP)
 
 
 def test_nonsense_is_an_input_error() -> None:
     with pytest.raises(InputError, match="not a valid target"):
-        FORMAT.parse(foreign(ignore=[7]), UP)
+        FORMAT.parse(foreign(ignore=[7]))(UP)
     with pytest.raises(InputError, match="not a usable regex"):
-        FORMAT.parse(foreign(ignore=["re:("]), UP)
+        FORMAT.parse(foreign(ignore=["re:("]))(UP)
+
+
+def test_a_block_that_names_every_expert_is_looked_through_once() -> None:
+    layers, experts = 48, 128
+    names = [
+        f"model.layers.{layer}.mlp.experts.{expert}.{linear}_proj"
+        for layer in range(layers)
+        for expert in range(experts)
+        for linear in ("gate", "up", "down")
+    ]
+    schemes = {name: (W4, Scheme("int", 8, 128))[i % 2] for i, name in enumerate(names)}
+    block = FORMAT.config(facts(schemes, names[0] + "s"))
+    start = process_time()
+    scheme_of = FORMAT.parse(block)
+    assert {name: scheme_of(name) for name in names} == schemes
+    assert scheme_of(names[0] + "s") is None
+    assert process_time() - start < 10  # once for each name would take minutes

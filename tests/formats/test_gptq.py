@@ -135,7 +135,7 @@ def test_a_suffix_left_out_in_one_block_is_listed_by_full_name() -> None:
     block = gptq.FORMAT.config(facts(schemes, "model.layers.1.mlp.up"))
     (listed,) = block["modules_in_block_to_quantize"]
     assert listed == ["model.layers.0.mlp.up", "mlp.up_2", "mlp.down", "model.layers.11.mlp.up"]
-    assert {n for n in names if gptq.FORMAT.parse(block, n) is None} == {"model.layers.1.mlp.up"}
+    assert {n for n in names if gptq.FORMAT.parse(block)(n) is None} == {"model.layers.1.mlp.up"}
 
 
 def test_one_scheme_for_all() -> None:
@@ -156,12 +156,12 @@ def test_one_scheme_for_all() -> None:
     ],
 )
 def test_blocks_of_other_tools(changes: dict[str, Any], expected: Scheme | None) -> None:
-    assert gptq.FORMAT.parse(FOREIGN | changes, UP) == expected
+    assert gptq.FORMAT.parse(FOREIGN | changes)(UP) == expected
 
 
 def test_the_head_is_dense_unless_stated() -> None:
-    assert gptq.FORMAT.parse(FOREIGN, HEAD) is None
-    assert gptq.FORMAT.parse(FOREIGN | {"lm_head": True}, HEAD) == Scheme("int", 4, 128)
+    assert gptq.FORMAT.parse(FOREIGN)(HEAD) is None
+    assert gptq.FORMAT.parse(FOREIGN | {"lm_head": True})(HEAD) == Scheme("int", 4, 128)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_head_is_dense_unless_stated() -> None:
 )
 def test_nonsense_is_an_input_error(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        gptq.FORMAT.parse(FOREIGN | changes, UP)
+        gptq.FORMAT.parse(FOREIGN | changes)(UP)
 
 
 def test_layout_without_a_name_is_version_1() -> None:

@@ -22,9 +22,10 @@ def original_of(name: str, described: Described, method: str) -> tuple[PlannedMo
     model = planned_model(name, described.inventory, described.architecture)
     schemes: dict[str, Scheme] = {}
     try:
+        scheme_of = found.parse(block)
         for linear in (kind.tensor.linear for kind in model.kinds if kind.quantizable):
             assert linear is not None
-            scheme = found.parse(block, linear)
+            scheme = scheme_of(linear)
             if scheme is not None:
                 schemes[linear] = scheme
     except QuantkitError:
