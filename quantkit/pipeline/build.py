@@ -1,6 +1,6 @@
 """Quantize a prepared model into a folder, and verify that the files decode to the result."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -50,11 +50,12 @@ def build(
             digest = weight_hash(solved.qtensor)
             label = schemes[linear].label()
             records.append(ModuleRecord(linear, label, solved.loss, solved.notes, digest))
-    ledger = dict(_ledger(model, prepared, written))
+    parts = dense_parts(model, schemes)
+    ledger = dict(_ledger(model, prepared, written, parts))
     for name, disposition in ledger.items():
         if disposition in ("copied", "decoded"):
             writer.add(name, model.checkpoint.tensor(name))
-    for part in dense_parts(model, schemes):
+    for part in parts:
         if model.stored_name(part) not in written:
             writer.add(model.stored_name(part), model.stored(part))
     writer.finish_weights()
@@ -65,16 +66,17 @@ def build(
     return Built(tuple(records), tokens, ledger, side_files, size, artifact)
 
 
-def _ledger(model: OpenModel, prepared: Prepared, changed: set[str]) -> Iterator[tuple[str, str]]:
-    """What became of each stored tensor, and of each weight that some of them are decoded to."""
+def _ledger(
+    model: OpenModel, prepared: Prepared, changed: set[str], parts: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """What became of each stored tensor, and of each weight that some of them are decoded to.
+
+    `parts`: tensors of the model that the artifact stores dense and apart.
+    """
     source = model.checkpoint
     coding = source.coding
     quantized = sources(model, prepared.plan.schemes)
-    apart = {
-        name
-        for part in dense_parts(model, prepared.plan.schemes)
-        for name in model.weights.places[part].names
-    }
+    apart = {name for part in parts for name in model.weights.places[part].names}
     for name in sorted(model.checkpoint.names):
         if name in quantized:
             yield name, "quantized"
