@@ -7,6 +7,8 @@ GridName = Literal["int", "nf4"]
 Activation = Literal["int8-token"]
 
 GROUP_SIZES = (128, 64, 32)
+FLOAT_GROUPS = (16, 32)
+"""Weights that share a scale in NVFP4, and in MXFP4 and MXFP8."""
 INTEGERS: tuple[tuple[GridName, int], ...] = (("int", 4), ("int", 8), ("int", 3), ("int", 2))
 """The integer grids, as (grid, bits), that formats hold."""
 NESTED_SIZE = 256

@@ -8,12 +8,11 @@ calls it uint8.
 import torch
 
 from quantkit.core.errors import InputError
+from quantkit.core.scheme import FLOAT_GROUPS
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Magnitudes of the codes 0 to 7; 8 to 15 are the same, negative."""
 E8M0_BIAS = 127
-GROUPS = (16, 32)
-"""Weights that share a scale in NVFP4, and in MXFP4 and MXFP8."""
 ROWS = 1024
 """Rows that are in fp32 at a time."""
 Block = tuple[int, int]
@@ -91,5 +90,5 @@ def _block(size: int, count: int, declared: int | None) -> int:
     if declared and -(-size // declared) == count:
         return declared
     even = size // count if count and size % count == 0 else 0
-    known = even in (1, size, *GROUPS) if declared else even == size or even & (even - 1) == 0
+    known = even in (1, size, *FLOAT_GROUPS) if declared else even == size or even & (even - 1) == 0
     return even if known else 0

@@ -2,22 +2,27 @@
 
 DeepSeek's fp8 (V3, V4), FBGEMM's and Mistral's fp8, compressed-tensors' float layouts, ModelOpt's
 FP8 and NVFP4, and gpt-oss's MXFP4 differ in names only: codes, scales, at times a second scale of
-all scales. Dtypes and shapes in the headers say the rest, so no table of methods is needed.
+all scales. Dtypes and shapes in the headers say the rest, so no table of methods is needed, and no
+torch until a weight is decoded.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
 from math import prod
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from quantkit.checkpoint.coded import Coded, Coding
-from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.quantization import quantization_block
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.grid.floats import GROUPS, Block, dequantize_floats, scales_of
+from quantkit.core.scheme import FLOAT_GROUPS
+
+if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.floats import Block
 
 FP8 = ("F8_E4M3", "F8_E5M2")
 BYTES = ("U8", "I8")
@@ -141,7 +146,7 @@ def _shape(codes: TensorInfo, scales: TensorInfo) -> tuple[int, ...]:
 def _is_four_bits(codes: TensorInfo, scales: TensorInfo) -> bool:
     """Whether bytes are e2m1 codes, by the groups of the scales: integers have other scales."""
     *lead, width = _shape(codes, scales) or (1,)
-    grids = [(*lead, width // group) for group in GROUPS if width % group == 0]
+    grids = [(*lead, width // group) for group in FLOAT_GROUPS if width % group == 0]
     return scales.dtype in ("F8_E4M3", "F8_E8M0", "U8") and scales.shape in grids
 
 
@@ -149,6 +154,9 @@ def _dense(
     parts: Mapping[str, torch.Tensor], dtype: str, *, block: Block | None, swapped: bool
 ) -> torch.Tensor:
     """The weight (out, in) in `dtype`, or (in, out) where `swapped`."""
+    from quantkit.checkpoint.dtypes import TORCH_DTYPES
+    from quantkit.grid.floats import dequantize_floats, scales_of
+
     codes, scales = parts["codes"], scales_of(parts["scales"])
     if DIVISOR in parts:
         scales = scales / parts[DIVISOR].float()

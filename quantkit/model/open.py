@@ -5,15 +5,15 @@ from pathlib import Path
 import torch
 
 from quantkit.checkpoint.checkpoint import Checkpoint
+from quantkit.checkpoint.coded import Coding
 from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.reader import open_checkpoint
-from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format
 from quantkit.core.session import Session
 from quantkit.model.complete import check_complete
-from quantkit.model.float_codes import float_codes
 from quantkit.model.opened import OpenModel, computed_in
+from quantkit.model.quantized import quantized_form
 from quantkit.model.skeleton import Skeleton, build_skeleton, read_config, tied_to
 from quantkit.model.weight_map import WeightMap, map_weights
 
@@ -32,15 +32,15 @@ def open_model(
         RefusedError: its architecture, format or tensor layout is not supported.
     """
     checkpoint = open_checkpoint(folder)
-    coding = float_codes(checkpoint.names, checkpoint.config)
-    checkpoint = checkpoint.decoded(coding) if coding else checkpoint
+    form = quantized_form(checkpoint.names, checkpoint.config, folder)
+    checkpoint = checkpoint.decoded(form) if isinstance(form, Coding) else checkpoint
     if skeleton is None:
         skeleton = build_skeleton(read_config(folder, session), session)
     weights = map_weights(skeleton.rules, checkpoint.names)
     source = _dtype(skeleton, checkpoint, weights)
     device = torch.device(session.device)
     dtype = computed_in(source, device)
-    output = _format(checkpoint)
+    output = form if isinstance(form, Format) else None
     model = OpenModel(skeleton, checkpoint, weights, output, source, dtype, device)
     wanted = {name: (model.place(name), shape) for name, shape in model.tensors()}
     check_complete(folder, checkpoint.names, wanted, plain=output is None)
@@ -91,23 +91,3 @@ def _dtype(skeleton: Skeleton, checkpoint: Checkpoint, weights: WeightMap) -> to
             hint="use the model in bf16",
         )
     return dtype
-
-
-def _format(checkpoint: Checkpoint) -> Format | None:
-    stated = checkpoint.config.get("quantization_config")
-    if stated is None:
-        return None
-    if not isinstance(stated, dict):
-        raise InputError(
-            f"`quantization_config` of `{checkpoint.folder}` is not a JSON object",
-            hint="use the config.json that belongs to these weights",
-        )
-    for name in registry.names("formats"):
-        found: Format = registry.load("formats", name, "FORMAT")
-        if found.matches(stated):
-            return found
-    raise RefusedError(
-        f"`{checkpoint.folder}` is quantized in a format that is not supported",
-        why=f"quant_method in its quantization_config is {stated.get('quant_method', 'unset')!r}",
-        hint=f"use one of {', '.join(registry.names('formats'))}, or the original model",
-    )

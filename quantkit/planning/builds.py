@@ -23,6 +23,7 @@ from quantkit.core.serving import (
 from quantkit.planning.model.kv import cache_bytes, dynamic_cache
 from quantkit.planning.model.served import as_served
 from quantkit.planning.model.weights import (
+    ADDS_UP,
     Build,
     PlannedModel,
     recipe_build,
@@ -75,6 +76,8 @@ def plan_builds(
     model = replace(model, notes=(*model.notes, *filter(None, map(unloaded, outputs))))
     pairs = [_planned(model, stored_build(model), place, load)]
     wanted = () if model.quantized and not requested else recipes
+    if model.quantized and wanted:
+        model = replace(model, notes=(*model.notes, ADDS_UP))
     pairs += [_made(model, recipe, place, load, requested=requested) for recipe in wanted]
     pairs.sort(key=lambda pair: -pair[1].bytes)
     builds = tuple(planned for _, planned in pairs)
@@ -110,6 +113,7 @@ def _made(
 ) -> Pair:
     """The build that a recipe makes, or why it makes none."""
     try:
+        model = model.as_dense()
         build = recipe_build(model, recipe)
     except RefusedError as error:
         build = Build(recipe.name, recipe)
@@ -130,7 +134,7 @@ def _with_run(model: PlannedModel, serving: Serving) -> Plan:
     if linears > MOST_LINEARS and not serving.requested and not model.unbuilt:
         return Plan(chosen.recipe, serving=serving)
     try:
-        return replace(plan_quantization(model, chosen.recipe), serving=serving)
+        return replace(plan_quantization(model.as_dense(), chosen.recipe), serving=serving)
     except RefusedError as error:
         why = f": {error.why}" if error.why else ""
         refusal = f"{error.what}{why}; try: {error.hint}"

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Override, Recipe
 from quantkit.planning.model.parallel import facts_of
 from quantkit.planning.model.weights import PlannedModel, recipe_plan
@@ -36,15 +35,10 @@ def lint(recipe: Recipe, model: PlannedModel) -> Lint:
 
     Raises:
         InputError: an override matches nothing, or the method has no such option.
-        RefusedError: the model is quantized already, or method, format or a target engine cannot
-            hold what the recipe asks for.
+        RefusedError: the model is quantized in a way that `quantize` does not read, or method,
+            format or a target engine cannot hold what the recipe asks for.
     """
-    if model.quantized:
-        raise RefusedError(
-            f"`{model.name}` is quantized already",
-            why=f"its config.json has a quantization_config of {model.quantized}",
-            hint="the original model; of this one, `quantize --dry-run` tells the same",
-        )
+    model = model.as_dense()
     stated, notes = with_family(recipe, model.architecture.model_type)
     linears = [
         facts_of(tensor, transposed=kind.transposed)

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from quantkit.checkpoint.quantization import quantization_block
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.checkpoint.stored import TensorInfo
-from quantkit.core.errors import InputError
+from quantkit.core.errors import InputError, RefusedError
 from quantkit.planning.model.blockwise import block_fp8
 from quantkit.planning.model.config import is_identifier, stated_dtype
 from quantkit.planning.model.described import Described, describe
@@ -22,7 +23,7 @@ from quantkit.planning.model.inventory import Inventory
 from quantkit.planning.model.original import original_of
 from quantkit.planning.model.packed import modelopt, mxfp4
 from quantkit.planning.model.served import own_dtype
-from quantkit.planning.model.weights import PlannedModel, planned_model
+from quantkit.planning.model.weights import ADDS_UP, PlannedModel, planned_model
 from quantkit.recipes.loader import load_family
 
 MODELOPT = "hf_quant_config.json"
@@ -108,7 +109,26 @@ def _planned(
         notes += family.notes
     model = planned_model(name, inventory, architecture, quantized)
     notes = [*model.notes, *notes]
-    return replace(model, original=original, notes=tuple(notes), unbuilt=described.unbuilt)
+    model = replace(model, original=original, notes=tuple(notes), unbuilt=described.unbuilt)
+    described = replace(described, architecture=architecture)
+    return replace(model, decoded=partial(_decoded, name, described, tensors))
+
+
+def _decoded(name: str, described: Described, tensors: Mapping[str, TensorInfo]) -> PlannedModel:
+    """The 16-bit model that the codes of a quantized one mean; with files, those that can be read.
+
+    Raises:
+        InputError, RefusedError: as `quantize`, or transformers cannot build the model.
+    """
+    from quantkit.model.quantized import quantized_form
+
+    if tensors:
+        quantized_form(tensors, described.config, name)
+    inventory = described.inventory
+    if inventory is None:
+        raise RefusedError(f"the linears of `{name}` are not known", why=described.unbuilt)
+    model = planned_model(name, inventory, described.architecture)
+    return replace(model, notes=(*model.notes, ADDS_UP), unbuilt=described.unbuilt)
 
 
 def _from_config(name: str, described: Described, quantized: str | None) -> Inventory:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quantkit.checkpoint.stored import DTYPE_BYTES
@@ -32,6 +32,10 @@ from quantkit.recipes.loader import with_family
 from quantkit.recipes.options import checked_options
 
 ONE = Degrees()
+ADDS_UP = (
+    "the source is quantized already: its weights are decoded first, and the loss of both "
+    "quantizations adds up"
+)
 MODEL_DTYPES = {stored: name for name, stored in STORED.items()}
 """Dtypes of models as config files write them, by their names in safetensors."""
 
@@ -44,7 +48,7 @@ class PlannedModel:
     from its config, and the build that its files are of it; engines' rules are about these.
     `notes`: what people have to know of its figures. `unbuilt`: why transformers cannot build it,
     as far as that is known; `quantize` needs it to. `served`: what an engine makes of its dtype,
-    where the tensors are as that holds them.
+    where the tensors are as that holds them. `decoded` gives the model of `as_dense`.
     """
 
     name: str
@@ -56,6 +60,22 @@ class PlannedModel:
     notes: tuple[str, ...] = ()
     unbuilt: str = ""
     served: str = ""
+    decoded: "Callable[[], PlannedModel] | None" = field(default=None, compare=False)
+
+    def as_dense(self) -> "PlannedModel":
+        """The model that `quantize` reads: a quantized one in the 16 bits that its codes mean.
+
+        Raises:
+            InputError, RefusedError: it does not read this one, or its linears are not known.
+        """
+        if self.quantized is None:
+            return self
+        if self.decoded is None:
+            raise RefusedError(
+                f"`{self.name}` is quantized as {self.quantized}, and its linears are not known",
+                hint="the original model, in bf16, fp16 or fp32",
+            )
+        return self.decoded()
 
 
 @dataclass(frozen=True)
@@ -100,18 +120,12 @@ def stored_build(model: PlannedModel) -> Build:
 
 
 def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
-    """What `recipe` would make of the model's linears, by the rules that `quantize` goes by.
+    """What `recipe` would make of a dense model's linears, by the rules that `quantize` goes by.
 
     Raises:
         InputError: an override matches nothing.
         RefusedError: format or a target engine of the recipe cannot hold it.
     """
-    if model.quantized:
-        raise RefusedError(
-            f"`{model.name}` is quantized already",
-            why=f"its config.json has a quantization_config of {model.quantized}",
-            hint="the original model, in bf16, fp16 or fp32",
-        )
     stated, _ = with_family(recipe, model.architecture.model_type)
     uniform = not stated.overrides
     linears = [

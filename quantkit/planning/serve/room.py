@@ -113,7 +113,7 @@ class Budget:
         if self.gpu is None:
             return None
         place = named_place(self.gpu, self.engine, Degrees(self.tensor))
-        model = open_model(str(folder))
+        model = open_model(str(folder)).as_dense()
         load = load_of(model.architecture, self.context, self.sequences, 16)
         return weight_room(model, place, load)
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.serving import Degrees, Load
 from quantkit.planning.model.opened import open_model
-from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build, weigh
+from quantkit.planning.model.weights import PlannedModel, stored_build, weigh
 from quantkit.planning.run.quantization import plan_quantization
 from quantkit.planning.serve.place import named_place
 from quantkit.recipes.loader import build_recipe
@@ -58,8 +58,9 @@ def test_a_quantized_folder_is_planned_as_it_is(
     (quantized / "config.json").write_text(json.dumps(config))
     model = open_model(str(quantized))
     assert stored_build(model).name == "gptq"
-    with pytest.raises(RefusedError, match="quantized already"):
-        recipe_build(model, build_recipe("gptq"))
+    dense = model.as_dense()
+    assert dense.quantized is None
+    assert weigh(dense, stored_build(dense)) == weigh(model, stored_build(model))
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match="weight files are missing") as caught:
         open_model(str(tmp_path / "config.json"))

@@ -1,0 +1,42 @@
+"""Which quantized checkpoints can be read, for whoever opens or plans one: headers and config."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quantkit.checkpoint.coded import Coding
+from quantkit.checkpoint.stored import TensorInfo
+from quantkit.core import registry
+from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.format import Format
+from quantkit.model.float_codes import float_codes
+
+
+def quantized_form(
+    names: Mapping[str, TensorInfo], config: Mapping[str, Any], where: object
+) -> Coding | Format | None:
+    """Weights in 8- and 4-bit floats, or one of the formats here; None for a plain model.
+
+    `where`: the folder or id, for people.
+
+    Raises:
+        InputError: the config's block is no object, or tensors contradict each other.
+        RefusedError: a form that is not supported.
+    """
+    coding = float_codes(names, config)
+    stated = config.get("quantization_config")
+    if coding is not None or stated is None:
+        return coding
+    if not isinstance(stated, dict):
+        raise InputError(
+            f"`quantization_config` of `{where}` is not a JSON object",
+            hint="use the config.json that belongs to these weights",
+        )
+    for name in registry.names("formats"):
+        found: Format = registry.load("formats", name, "FORMAT")
+        if found.matches(stated):
+            return found
+    raise RefusedError(
+        f"`{where}` is quantized in a format that is not supported",
+        why=f"quant_method in its quantization_config is {stated.get('quant_method', 'unset')!r}",
+        hint=f"use one of {', '.join(registry.names('formats'))}, or the original model",
+    )
