@@ -2,6 +2,7 @@
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
+MODELOPT = "hf_quant_config.json"
 INDEX = "model.safetensors.index.json"
 TEMPLATES = "additional_chat_templates"
 SUMS = "SHA256SUMS"

@@ -21,6 +21,14 @@ def quantization_block(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
+def with_modelopt(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without a block, with the one that ModelOpt writes into a file `beside` it."""
+    stated = beside.get("quantization")
+    if not isinstance(stated, Mapping):
+        return dict(config)
+    return {**config, "quantization_config": {**stated, "quant_method": "modelopt"}}
+
+
 def plain_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config of the same model in 16 bits: no part of it states a quantization."""
     gone = (*BLOCKS, "expert_dtype")  # DeepSeek-V4's, of experts in 4 bits

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
+from quantkit.checkpoint.filenames import CONFIG, INDEX, MODELOPT, SINGLE
 from quantkit.checkpoint.files import read_json
 from quantkit.checkpoint.header import MAX_HEADER, parse_header
+from quantkit.checkpoint.quantization import quantization_block, with_modelopt
 from quantkit.checkpoint.reader import check_disjoint, check_index, read_weight_map, shard_names
 from quantkit.checkpoint.source import hub_errors
 from quantkit.checkpoint.stored import TensorInfo
@@ -17,11 +18,17 @@ from quantkit.core.errors import HubError, InputError, IntegrityError
 FIRST = 100_000
 """Bytes of a shard in the first request: the whole header of most files."""
 CONNECTIONS = 8
+CODES = ("F8_E4M3", "F8_E5M2", "U8")
+"""Dtypes of tensors that no plain model has."""
 
 
 @dataclass(frozen=True)
 class RemoteHeaders:
-    """config.json and each tensor's location; `names` is empty without safetensors files."""
+    """config.json and each tensor's location; `names` is empty without safetensors files.
+
+    Where config.json does not say how the tensors are quantized, and ModelOpt's own file does, the
+    config has that file's block.
+    """
 
     config: dict[str, Any]
     names: Mapping[str, TensorInfo]
@@ -48,9 +55,7 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
     path = fetched(CONFIG, revision)
     if path is None:
         raise HubError(f"`{repo}` contains no `{CONFIG}`", hint="use a model for transformers")
-    config = read_json(path.resolve(), infinite=True)
-    if not isinstance(config, dict):
-        raise InputError(f"`{CONFIG}` of `{repo}` is not a JSON object")
+    config = _object(path, repo)
     commit = path.parent.name  # pin the snapshot: a push during the run has no effect
     index = None if _cached(repo, commit, SINGLE) else fetched(INDEX, commit)
     weight_map = read_weight_map(index.parent) if index else {}
@@ -68,7 +73,22 @@ def remote_headers(repo: str, revision: str | None = None) -> RemoteHeaders:
             check_disjoint(names, header or {}, shard)
             names |= header or {}
     check_index(weight_map, names)
+    if quantization_block(config) is None and any(t.dtype in CODES for t in names.values()):
+        beside = fetched(MODELOPT, commit)
+        config = with_modelopt(config, _object(beside, repo)) if beside else config
     return RemoteHeaders(config, names)
+
+
+def _object(path: Path, repo: str) -> dict[str, Any]:
+    """The object in a JSON file of the cache.
+
+    Raises:
+        InputError: it holds none.
+    """
+    found = read_json(path.resolve(), infinite=True)
+    if not isinstance(found, dict):
+        raise InputError(f"`{path.name}` of `{repo}` is not a JSON object")
+    return found
 
 
 def _header(repo: str, commit: str, shard: str) -> dict[str, TensorInfo] | None:

@@ -14,6 +14,7 @@ from safetensors.torch import save
 
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.remote import FIRST
+from tests.float_forms import rewrite
 
 REPO = "org/tiny-llama"
 CLIENT = """
@@ -71,6 +72,30 @@ def test_only_config_index_and_headers_are_fetched(
     assert hub.fetched() - weights <= small | {"model.safetensors.index.json"}
     assert set(hub.sent) == weights | small
     assert all(hub.sent[name] <= FIRST for name in weights)
+
+
+@pytest.mark.parametrize("form", ["nvfp4_modelopt", "fp8_tensor"])
+def test_modelopts_own_file_is_read_where_only_it_tells_of_the_codes(
+    form: str,
+    tiny_checkpoint: Callable[..., Path],
+    serve: Callable[..., Any],
+    ask: Callable[..., list[Any]],
+) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, form)
+    hub = serve({REPO: content_of(folder)})
+    config, _ = ask(hub.url)
+    assert config["quantization_config"]["quant_method"] == "modelopt"
+    asked = any("hf_quant_config.json" in line for line in hub.requests)
+    assert asked == (form == "nvfp4_modelopt")
+
+
+def test_a_plain_model_is_not_asked_for_modelopts_file(
+    tiny_checkpoint: Callable[..., Path], serve: Callable[..., Any], ask: Callable[..., list[Any]]
+) -> None:
+    hub = serve({REPO: content_of(tiny_checkpoint("llama"))})
+    ask(hub.url)
+    assert not any("hf_quant_config.json" in line for line in hub.requests)
 
 
 PLAN = """

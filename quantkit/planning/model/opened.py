@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
+from quantkit.checkpoint.filenames import CONFIG, INDEX, MODELOPT, SINGLE
 from quantkit.checkpoint.files import read_json
-from quantkit.checkpoint.quantization import quantization_block
+from quantkit.checkpoint.quantization import quantization_block, with_modelopt
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.source import hub_id, local_path
 from quantkit.checkpoint.stored import TensorInfo
@@ -25,9 +25,6 @@ from quantkit.planning.model.packed import modelopt, mxfp4
 from quantkit.planning.model.served import own_dtype
 from quantkit.planning.model.weights import ADDS_UP, PlannedModel, planned_model
 from quantkit.recipes.loader import load_family
-
-MODELOPT = "hf_quant_config.json"
-"""Where ModelOpt says how a checkpoint is quantized, which config.json then may not."""
 
 
 def open_model(model: str) -> PlannedModel:
@@ -72,10 +69,7 @@ def _with_beside(config: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     beside = folder / MODELOPT
     if quantization_block(config) is not None or not beside.is_file():
         return config
-    stated = _object(beside).get("quantization")
-    if not isinstance(stated, Mapping):
-        return config
-    return {**config, "quantization_config": {**stated, "quant_method": "modelopt"}}
+    return with_modelopt(config, _object(beside))
 
 
 def _planned(
