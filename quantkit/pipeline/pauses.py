@@ -17,7 +17,7 @@ from quantkit.core.recipe import ExpertTokens
 from quantkit.model.experts import STAGES, Inputs
 from quantkit.model.skeleton import linear_facts
 from quantkit.model.structure import LinearGroup
-from quantkit.stats.experts import ENOUGH, shrunk
+from quantkit.stats.experts import ENOUGH, known_enough
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputChange, InputStats
 
@@ -104,7 +104,7 @@ class ExpertPause:
         if self.alike and (any(few) or not self.routed):
             layer = self._gather(self.groups[0], lambda inputs: inputs.every(0))
         for group in self.groups:
-            expert = int(group.names[0].split(".")[-2])
+            expert = expert_of(group)
             stats = self._statistics(group, expert, sent[expert], layer)
             notes = (_note(sent[expert], stats),) if few[expert] else ()
             self.changes[expert] = solve(group, stats, notes)
@@ -121,7 +121,7 @@ class ExpertPause:
         if not self.routed:
             return layer or self._gather(group, lambda inputs: inputs.every(expert))
         own = self._gather(group, lambda inputs: inputs.own(expert)) if sent else None
-        return shrunk(own, layer) if sent < ENOUGH * self.width else own
+        return known_enough(own, layer)
 
     def _gather(self, group: LinearGroup, of: Callable[[Inputs], torch.Tensor]) -> InputStats:
         collector = InputCollector()
@@ -137,6 +137,11 @@ class ExpertPause:
     def _changed(self, expert: int, inputs: torch.Tensor) -> torch.Tensor:
         change = self.changes.get(expert)
         return inputs if change is None else change(inputs)
+
+
+def expert_of(group: LinearGroup) -> int:
+    """The number of the expert that a group belongs to."""
+    return int(group.names[0].split(".")[-2])
 
 
 def _note(sent: int, stats: InputStats | None) -> str:

@@ -7,8 +7,10 @@ windows run from its block to the end, together with those of all other groups. 
 since a single group changes the distribution by less than the rounding of bf16.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -16,16 +18,20 @@ from torch import nn
 from quantkit.core import registry
 from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.recipe import ExpertTokens
 from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
 from quantkit.model.calls import BlockInputs
+from quantkit.model.experts import STAGES, Inputs
 from quantkit.model.opened import OpenModel, drop
 from quantkit.model.structure import LinearGroup
 from quantkit.pipeline.choices import Choice
 from quantkit.pipeline.groups import matrix, place
 from quantkit.pipeline.memory import give_back
+from quantkit.pipeline.pauses import expert_of
 from quantkit.stats.divergence import token_kl
+from quantkit.stats.experts import known_enough
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputStats
 
@@ -48,10 +54,14 @@ class Effect:
 
 @dataclass(frozen=True)
 class Probe:
-    """Windows for statistics, and others on which KL is measured: both int64 (n, length)."""
+    """Windows for statistics, and others on which KL is measured: both int64 (n, length).
+
+    `experts`: which tokens experts are calibrated on, as `CalibrationSpec` states it.
+    """
 
     statistics: torch.Tensor
     scored: torch.Tensor
+    experts: ExpertTokens = "routed"
 
 
 @dataclass
@@ -93,7 +103,11 @@ def measure_effects(
         here = [k for k, choice in enumerate(choices) if choice.block == index]
         entering, leaving = batches[first:], now[first:]
         with torch.no_grad():
-            batches, stats = _observe(block, [choices[k] for k in here], batches, now, first)
+            groups = [group for k in here for group in choices[k].groups]
+            inputs = _Inputs(block, groups, probe.experts)
+            outputs = _run(block, batches[:first], now[:first])
+            stats = inputs.seen()
+            batches = outputs + _run(block, batches[first:], now[first:])
             for variant in variants:
                 variant.states = _run(block, variant.states, leaving)
             for k in here:
@@ -129,35 +143,62 @@ def _run(
     return [call.run(block, hidden) for hidden, call in zip(states, calls, strict=True)]
 
 
-Seen = dict[tuple[str, ...], InputStats | None]
-"""The inputs of each group by its names; None where it received no token (an idle expert)."""
+Seen = dict[tuple[str, ...], tuple[InputStats | None, InputStats | None]]
+"""Of each group, by its names: the inputs that it is judged by, and those that it is solved with.
+
+None where there are none: of an expert that received no token."""
 
 
-def _observe(
-    block: nn.Module,
-    choices: Sequence[Choice],
-    batches: Sequence[torch.Tensor],
-    calls: Sequence[BlockInputs],
-    first: int,
-) -> tuple[list[torch.Tensor], Seen]:
-    """The block's outputs, and the inputs of its groups in all batches before the `first` probe.
+class _Inputs:
+    """Hooks that collect the inputs of groups, those of experts as `pauses.ExpertPause` does."""
 
-    Batches, in and out, are fp32 (sequences, length, width).
-    """
-    collectors: dict[tuple[str, ...], InputCollector] = {}
-    handles = []
-    for group in (group for choice in choices for group in choice.groups):
-        collector = collectors[group.names] = InputCollector(mixes_tokens=group.mixes_tokens)
-        handles.append(
-            block.get_submodule(group.names[0]).register_forward_pre_hook(
-                lambda _, arguments, collector=collector: collector.add(arguments[0])
-            )
-        )
-    outputs = _run(block, batches[:first], calls[:first])
-    for handle in handles:
-        handle.remove()
-    outputs += _run(block, batches[first:], calls[first:])
-    return outputs, {n: c.finish() if c.tokens else None for n, c in collectors.items()}
+    def __init__(
+        self, block: nn.Module, groups: Sequence[LinearGroup], policy: ExpertTokens
+    ) -> None:
+        self.groups, self.routed = groups, policy == "routed"
+        self.own = {g.names: InputCollector(mixes_tokens=g.mixes_tokens) for g in groups}
+        self.wide: dict[object, InputCollector] = defaultdict(InputCollector)
+        stages = dict.fromkeys(group.stage for group in groups if group.stage)
+        self.handles = [
+            block.get_submodule(stage).register_forward_pre_hook(partial(self._of_experts, stage))
+            for stage in stages
+        ]
+        self.handles += [
+            block.get_submodule(group.names[0]).register_forward_pre_hook(partial(self._of, group))
+            for group in groups
+            if not group.stage
+        ]
+
+    def seen(self) -> Seen:
+        """What was collected; the hooks are removed."""
+        for handle in self.handles:
+            handle.remove()
+        wide = {key: each.finish() for key, each in self.wide.items() if each.tokens}
+        found: Seen = {}
+        for group in self.groups:
+            collector = self.own[group.names]
+            own = collector.finish() if collector.tokens else None
+            other = wide.get(_shared(group))
+            given = known_enough(own, other) if self.routed else other
+            found[group.names] = (own, given if group.stage else own)
+        return found
+
+    def _of(self, group: LinearGroup, _: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+        self.own[group.names].add(arguments[0])
+
+    def _of_experts(self, stage: str, _: nn.Module, arguments: tuple[Inputs]) -> None:
+        inputs, members = arguments[0], [g for g in self.groups if g.stage == stage]
+        for group in members:
+            self.own[group.names].add(inputs.own(expert_of(group)))
+        shared = {_shared(group): expert_of(group) for group in members}
+        for key, expert in shared.items():
+            if key == stage or not self.routed:
+                self.wide[key].add(inputs.every(expert))
+
+
+def _shared(group: LinearGroup) -> object:
+    """What groups share whose input is that of all tokens: those of all experts' first matrices."""
+    return group.stage if group.stage.endswith(f".{STAGES[0]}") else group.names
 
 
 @dataclass(frozen=True)
@@ -173,13 +214,13 @@ class _Solver:
         """Dequantized weights, squared error of the group's output, and its squared norm.
 
         Weights, in and out, are fp32 (out_features, in_features); the input is not modified.
-        Without statistics (an idle expert) weights are rounded to nearest at no loss.
+        An expert without tokens loses nothing; without statistics it is rounded to nearest.
         """
-        stats = self.stats[group.names]
-        method = self.method if stats is not None else registry.load("methods", "rtn", "METHOD")
-        options = self.options if stats is not None else method.options()
+        stats, given = self.stats[group.names]
+        method = self.method if given is not None else registry.load("methods", "rtn", "METHOD")
+        options = self.options if given is not None else method.options()
         dtype = getattr(torch, scheme.scale_dtype(self.dtype))
-        solved = method.quantize(weights, stats, scheme, dtype, options)
+        solved = method.quantize(weights, given, scheme, dtype, options)
         after = [each.qtensor.dequantize() for each in solved]
         if stats is None:
             return after, 0.0, 0.0

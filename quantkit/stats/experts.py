@@ -16,6 +16,16 @@ ENOUGH = 4
 """Own tokens per channel from which on an expert needs no shrinkage."""
 
 
+def known_enough(own: InputStats | None, layer: InputStats | None = None) -> InputStats | None:
+    """The statistics that an expert is solved with: its `own` where they suffice, else shrunk.
+
+    None where there are none: such an expert is rounded to nearest.
+    """
+    if own is not None and own.tokens >= ENOUGH * len(own.absmax):
+        return own
+    return shrunk(own, layer)
+
+
 def shrunk(own: InputStats | None, layer: InputStats | None = None) -> InputStats | None:
     """The `own` statistics of an expert, or those of all tokens of its layer, shrunk.
 

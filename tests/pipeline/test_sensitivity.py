@@ -1,19 +1,26 @@
 """What one group alone does, against a model that is run whole with that group changed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from quantkit.core import registry
+from quantkit.core.method import Method
+from quantkit.core.recipe import ExpertTokens
 from quantkit.core.scheme import Scheme
 from quantkit.model.embedded_model import FOLDER
 from quantkit.model.open import open_model
+from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.choices import Choice
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.sensitivity import STRIDE, Effect, Probe, measure_effects
+from quantkit.stats.inputs import InputStats
 
 pytestmark = pytest.mark.long
 
@@ -97,3 +104,44 @@ def test_the_model_is_left_as_it_was(
     fresh = open_model(folder).hidden_states(ids[:1] % 200)
     assert torch.equal(start.model.hidden_states(ids[:1] % 200), fresh)
     assert all(p.is_meta for p in start.model.skeleton.model.parameters())
+
+
+@pytest.mark.parametrize("policy", get_args(ExpertTokens))
+@pytest.mark.parametrize("linear", ["gate_proj", "down_proj"])
+def test_experts_are_solved_with_the_statistics_that_quantize_has(
+    tiny_checkpoint: Callable[..., Path], linear: str, policy: ExpertTokens
+) -> None:
+    """With 12 tokens some experts have few, and some none: they learn from their layer's."""
+    windows = torch.arange(3, 15)[None]
+    start, choices = choices_in(tiny_checkpoint("experts_apart"))
+    seen: list[dict[tuple[int, ...], list[InputStats | None]]] = []
+    part: Method = registry.load("methods", "rtn", "METHOD")
+
+    def noting(weights: list[torch.Tensor], stats: InputStats | None, *rest: Any) -> Any:
+        seen[-1].setdefault(tuple(weights[0].shape), []).append(stats)
+        return part.quantize(weights, stats, *rest)
+
+    method = replace(part, quantize=noting, needs_inputs=True)
+    first = next(c for c in choices if c.block == 0 and c.experts)
+    groups = tuple(g for g in first.groups if any(n.endswith(linear) for n in g.names))
+    names = {f"{start.model.skeleton.block_name(0)}.{n}" for g in groups for n in g.names}
+    linears = tuple(f for f in first.linears if f.name in names)
+    seen.append({})
+    wide = replace(start.model, dtype=torch.float32)
+    solver = SolverConfig(method, part.options(), dict.fromkeys(names, W3), policy)
+    for _ in quantize_blocks(wide, start.structure, solver, windows):
+        pass
+    seen.append({})
+    choice = replace(first, groups=groups, linears=linears, schemes=(W3,))
+    probe = Probe(windows, windows, policy)
+    measure_effects(start.model, [choice], method, part.options(), probe, lambda _: ())
+    theirs, ours = seen
+    assert theirs
+    assert theirs.keys() == ours.keys()
+    for shape, expected in theirs.items():
+        assert len(expected) == len(ours[shape]) == first.experts
+        for a, b in zip(expected, ours[shape], strict=True):
+            assert (a is None) == (b is None)
+            if a is not None and b is not None:
+                assert torch.equal(a.hessian, b.hessian)
+                assert torch.equal(a.sample, b.sample)

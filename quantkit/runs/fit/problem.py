@@ -212,7 +212,8 @@ def with_costs(problem: Problem, calibration: Calibration, report: Report = sile
     """The problem with its options measured on calibration text."""
     prepared = problem.prepared
     method, _, _, options = parts_of(prepared.plan.recipe)
-    probe = probe_of(calibration)
+    policy = prepared.plan.recipe.calibration.experts
+    probe = replace(probe_of(calibration), experts=policy)
     effects = measure_effects(
         prepared.model, problem.choices, method, options, probe, _probed, report
     )
