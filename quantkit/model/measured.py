@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,13 @@ def _run(
     except QuantkitError:
         raise
     except Exception as error:  # modeling code can raise anything without values
+        if any("expert_size" in signature(m.forward).parameters for m in model.modules()):
+            raise RefusedError(
+                f"plan cannot size model_type {model.config.model_type!r} from its config alone",
+                why="its experts are outside transformers' registry, and sort tokens by values, "
+                "which a model without weights has none of",
+                hint="the folder with its safetensors files, or its hub id",
+            ) from error
         raise RefusedError(
             f"the cache of `{model.config.model_type}` cannot be measured",
             why=f"{type(error).__name__}: {said(error)}",

@@ -147,6 +147,14 @@ def test_states_and_compressed_vectors() -> None:
     assert kv.state_bytes(Recurrent("measured", 10, 4, 100)) == 2 * 40 + 400
 
 
+def test_experts_that_sort_tokens_by_values_are_refused_with_the_reason() -> None:
+    config = CONFIG_MAPPING["jetmoe"](num_hidden_layers=2).to_dict()
+    with pytest.raises(RefusedError, match="cannot size model_type 'jetmoe'") as refusal:
+        describe(config, has_files=False)
+    assert "sort tokens by values" in (refusal.value.why or "")
+    assert "safetensors" in (refusal.value.hint or "")
+
+
 def test_what_cannot_be_built_is_refused_with_the_reason(small: Callable[[str], Any]) -> None:
     config = small("llama").to_dict()
     custom = {"auto_map": {"AutoConfig": "configuration_new.NewConfig"}}
