@@ -51,7 +51,7 @@ def compare(
     """Perplexity of `artifact` and, with a `reference`, its divergence from it.
 
     The reference is a model, or the path of a stored reference, which `keep` (path and form)
-    writes. `screen` may leave out documents, or refuse the text. Both models compute on the CPU.
+    writes. `screen` may leave out documents, or refuse the text. Each model computes on its device.
 
     Raises:
         InputError: tokenizer or text is missing, or the stored reference has another text.
@@ -59,7 +59,7 @@ def compare(
     """
     if keep is not None:
         check_output(keep[0])
-    model = artifact.model.on("cpu")
+    model = artifact.model
     text = screen(text_of(artifact, choice))
     subject = describe(artifact.source, model.checkpoint)
     if keep is not None and not isinstance(reference, ModelFolder):
@@ -70,9 +70,11 @@ def compare(
     if reference is None:
         return evaluate_models(model, text, artifact=subject, report=report)
     if isinstance(reference, Path):
-        return evaluate_models(model, text, read_store(reference, text), subject, report)
+        return evaluate_models(
+            model, text, read_store(reference, text, model.device), subject, report
+        )
     require_same_vocabulary(vocabulary_hash(reference.tokenizer), text.vocabulary_sha256)
-    original = reference.model.on("cpu")
+    original = reference.model
     subjects = (subject, describe(reference.source, original.checkpoint))
     result, computed = evaluate_together(model, original, text, subjects, report)
     if keep is not None:
@@ -106,7 +108,7 @@ def triaged(
     Raises:
         RefusedError: the two have different numbers of blocks.
     """
-    model, original = artifact.model.on("cpu"), reference.model.on("cpu")
+    model, original = artifact.model, reference.model
     if depth(model) != depth(original):
         raise RefusedError(
             "the model and its reference have different numbers of blocks",
@@ -136,7 +138,7 @@ def stored_reference(
 
     Its name there is a hash of weights, token ids, protocol and dtype, so that it is never stale.
     """
-    model = original.model.on("cpu")
+    model = original.model
     dtype = str(model.dtype).removeprefix("torch.")
     folder = cache / store_key(content_hash(model.checkpoint), text, dtype, form)
     if not folder.is_dir():
@@ -144,4 +146,4 @@ def stored_reference(
         subject = describe(original.source, model.checkpoint)
         found = read_reference(model, text, subject, part_of("reference", report))
         write_store(folder, found, model, text, form)
-    return read_store(folder, text)
+    return read_store(folder, text, model.device)

@@ -47,13 +47,13 @@ def announce(
 
 
 def effort_seconds(effort: Effort, model: OpenModel, text: EvaluationText) -> tuple[float, float]:
-    """Least and most seconds, from multiply-adds that are timed now; 0 for FEW of them."""
+    """Least and most seconds, from multiply-adds that are timed now; 0 for FEW, or on a GPU."""
     blocks = sum(p.numel() for block in model.skeleton.blocks for p in block.parameters())
     scored = sum(stop - start for start, stop in text.spans)
     width = int(model.config.get_text_config().hidden_size)
     forward = effort.passes * blocks * text.inputs.numel()
     head = effort.scorings * scored * width * text.vocabulary
-    if forward + head < FEW:
+    if forward + head < FEW or model.device.type != "cpu":
         return 0.0, 0.0
     seconds = forward * product_seconds(model.dtype) + head * product_seconds(torch.float32)
     return LEAST * seconds, MOST * seconds

@@ -50,7 +50,9 @@ def generate_text(
     model = load_dense(opened)
     produced: list[int] = []
     text = ""
-    for token in _greedy(model, ids, min(max_new_tokens, room), _stop_ids(folder, tokenizer)):
+    for token in _greedy(
+        model, ids.to(opened.device), min(max_new_tokens, room), _stop_ids(folder, tokenizer)
+    ):
         produced.append(token)
         whole = tokenizer.decode(produced, skip_special_tokens=True)
         if whole.endswith("\ufffd"):

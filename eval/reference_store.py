@@ -34,6 +34,7 @@ INDEX = "index.json"
 SCHEMA: Final = "quantkit.reference/1"
 HEAD_CONFIG = f"head/{CONFIG}"
 
+CPU = torch.device("cpu")
 Form = Literal["hidden", "topk"]
 
 
@@ -117,8 +118,8 @@ def write_store(
         return writer.publish()
 
 
-def read_store(folder: Path, text: EvaluationText) -> Reference:
-    """The reference that a folder holds, for comparisons on `text`.
+def read_store(folder: Path, text: EvaluationText, device: torch.device = CPU) -> Reference:
+    """The reference that a folder holds, for comparisons on `text`, computed on `device`.
 
     Raises:
         InputError: it is no such folder, or belongs to another text or protocol.
@@ -137,7 +138,7 @@ def read_store(folder: Path, text: EvaluationText) -> Reference:
             )
     checkpoint = open_checkpoint(folder)
     scores: ReferenceScores = (
-        hidden_side(checkpoint, folder / "head", getattr(torch, index.dtype), text)
+        hidden_side(checkpoint, folder / "head", getattr(torch, index.dtype), text, device)
         if index.form == "hidden"
         else TopKScores(checkpoint, text.spans)
     )

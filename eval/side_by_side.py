@@ -26,7 +26,6 @@ from quantkit.pipeline.processor import device_name
 from quantkit.results.estimate import POWER_FACTOR
 from quantkit.results.schema import EvalResult, Subject
 
-CPU = torch.device("cpu")
 UNNAMED = Subject(name="model")
 RHO = 0.6
 """Assumed correlation of two builds' KL over documents; measured for 4-bit builds: 0.57 to 0.74."""
@@ -135,7 +134,7 @@ def _evaluate(
         "block_relative_error": walked.errors,
         "memory": planned_memory(model.config, model.dtype, artifact.bytes),
         "documents": _documents(scores, sums),
-        "environment": environment(device_name(CPU)),
+        "environment": environment(device_name(model.device)),
         "notes": [*text.notes, *([fault] if fault else [])],
     }
     return EvalResult.model_validate({name: _finite(part) for name, part in document.items()})

@@ -61,18 +61,22 @@ def _head_parameters(model: OpenModel) -> dict[str, torch.Size]:
 
 
 def hidden_side(
-    checkpoint: Checkpoint, head: Path, dtype: torch.dtype, text: EvaluationText
+    checkpoint: Checkpoint,
+    head: Path,
+    dtype: torch.dtype,
+    text: EvaluationText,
+    device: torch.device,
 ) -> Side:
     """A stored reference of form `hidden`; the folder `head` has the model's config."""
     skeleton = build_skeleton(read_config(head))
     weights = map_weights(skeleton.rules, checkpoint.names)
-    model = OpenModel(skeleton, checkpoint, weights, None, dtype, dtype, torch.device("cpu"))
+    model = OpenModel(skeleton, checkpoint, weights, None, dtype, dtype, device)
     states = _Cached(checkpoint)
 
     def rows(window: int, positions: slice) -> torch.Tensor:
         start = text.spans[window][0]
         found = states.window(window)["hidden"]
-        return found[positions.start - start : positions.stop - start]
+        return found[positions.start - start : positions.stop - start].to(device)
 
     return Side(rows, model.head(), text.vocabulary)
 

@@ -57,7 +57,7 @@ def _wrap(folder: Path, session: Session) -> Any:
             "tasks need lm-eval", why=str(error), hint="pip install 'quantkit-deploy[tasks]'"
         ) from error
     tokenizer = load_tokenizer(folder, session)
-    network = load_dense(open_model(folder, session.on("cpu")))
+    network = load_dense(open_model(folder, session))
     return HFLM(pretrained=network.eval(), tokenizer=tokenizer, batch_size=BATCH)
 
 

@@ -29,6 +29,10 @@ class ScoredModel(Protocol):
     def dtype(self) -> torch.dtype:
         """The dtype of the computation."""
 
+    @property
+    def device(self) -> torch.device:
+        """The device that computes; batches and logits are there."""
+
     def walk(
         self, *input_ids: torch.Tensor, report: Report = silent
     ) -> Iterator[list[torch.Tensor]]:

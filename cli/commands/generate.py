@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.options import TrustRemoteCode
+from quantkit.cli.options import Device, TrustRemoteCode
 
 EXAMPLES = """\b
 Examples:
@@ -24,6 +24,7 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Apply the model's chat template to the prompt.")
     ] = False,
+    device: Device = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Try an artifact on a prompt.
@@ -37,6 +38,7 @@ def generate(
         prompt,
         max_new_tokens=max_new_tokens,
         chat=chat,
+        device=device,
         trust_remote_code=trust_remote_code,
         emit=None if console.as_json else console.piece,
         report=console.report,

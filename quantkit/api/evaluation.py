@@ -68,8 +68,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         triage: whether to measure, on a few windows, the KL of each block and kind of linear.
         speed: whether to measure speed and memory in this process.
         engine: an engine whose server is measured under concurrent requests.
-        device: where speed is measured: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is
-            one. Quality is computed on the CPU.
+        device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
@@ -166,6 +165,7 @@ def generate(
     *,
     max_new_tokens: int = 64,
     chat: bool = False,
+    device: str = "auto",
     trust_remote_code: bool = False,
     emit: Callable[[str], None] | None = None,
     report: Report = silent,
@@ -177,16 +177,18 @@ def generate(
         >>> len(text) > 0
         True
 
-    `chat` applies the model's chat template; `emit` is called with each piece of text.
+    `chat` applies the model's chat template; `emit` is called with each piece of text; `device` is
+    "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
     """
     check_name(artifact)
     load_torch(report)
     from quantkit.eval.generation import generate_text
+    from quantkit.pipeline.start import device_of
 
     return generate_text(
         resolve(artifact, trust_remote_code=trust_remote_code).folder,
         prompt,
-        Session(trust_remote_code=trust_remote_code),
+        Session(device_of(device), trust_remote_code),
         max_new_tokens=max_new_tokens,
         chat=chat,
         emit=emit,

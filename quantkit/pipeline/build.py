@@ -60,7 +60,7 @@ def build(
             writer.add(model.stored_name(part), model.stored(part))
     writer.finish_weights()
     model.checkpoint.check_unchanged()
-    artifact = open_model(writer.folder, session.on("cpu"), skeleton=model.skeleton)
+    artifact = open_model(writer.folder, session, skeleton=model.skeleton)
     verify_weights(artifact, records, session.report)
     size = sum(shard.nbytes for shard in writer.shards)
     return Built(tuple(records), tokens, ledger, side_files, size, artifact)

@@ -66,10 +66,12 @@ class BlockState:
         return f"{self.name}  loss {sum(losses) / len(losses):.2e}" if losses else self.name
 
     def source(self, parameter: str) -> tuple[str, torch.Tensor]:
-        """Checkpoint name and present value, of its stored shape and dtype, of a parameter."""
+        """Checkpoint name and present value of a parameter, as stored, on the model's device."""
         name = self.model.stored_name(self.full(parameter))
         known = self.changed.get(name)
-        return name, self.model.stored(self.full(parameter)) if known is None else known
+        if known is None:
+            known = self.model.stored(self.full(parameter)).to(self.model.device)
+        return name, known
 
 
 def solve_group(

@@ -262,7 +262,7 @@ def _measured(
 ) -> dict[Kind, EvalResult]:
     """Compare each draft with the original on calibration text, not on the evaluation text."""
     text = choice_text(calibration, wanted.original.tokenizer)
-    original = wanted.original.model.on("cpu")
+    original = wanted.original.model
     reference = read_reference(original, text, report=session.under("compare").report)
     found: dict[Kind, EvalResult] = {}
     for kind, draft in drafts.items():

@@ -56,7 +56,7 @@ def begin(
     """
     _SHARED.clear()  # files may have changed since the last sweep of this process
     _CALIBRATIONS.clear()
-    original = open_folder(inputs.source, session.on("cpu"))
+    original = open_folder(inputs.source, session.on(device_of(session.device)))
     text = _text(inputs, original)
     workload = {key: text.protocol[key] for key in ("name", "text", "tokens_sha256")}
     require_same(inputs.folder, content_hash(original.model.checkpoint), workload)

@@ -1,0 +1,252 @@
+"""A device without hardware: real numbers in host memory under the rules of a GPU.
+
+A `Pretended` tensor wraps one of the host and says that it lies on `pretended:0`. Its operators run
+on the host, after the check that a GPU makes: an operator whose tensors lie on two devices raises.
+Launches, waits of the host, and copies are counted by the line of quantkit that caused them.
+
+It has no streams, no limit of memory and no kernels of its own: an operator of the dispatcher that
+makes no view counts as one launch.
+"""
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+NAME = "pretended"
+DEVICE = torch.device("cpu")  # until the backend has its name
+COPIES = {"aten::_to_copy", "aten::copy_"}
+INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+WAITING = {
+    "aten::_local_scalar_dense",
+    "aten::equal",
+    "aten::is_nonzero",
+    "aten::masked_select",
+    "aten::nonzero",
+    "aten::_unique2",
+    "aten::unique_dim",
+}
+NO_LAUNCH = {
+    "aten::_local_scalar_dense",
+    "aten::_reshape_alias",
+    "aten::_unsafe_view",
+    "aten::alias",
+    "aten::detach",
+    "aten::empty",
+    "aten::empty_like",
+    "aten::empty_strided",
+    "aten::lift_fresh",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+    "aten::set_",
+}
+
+
+class MixedDevicesError(RuntimeError):
+    """An operator was given tensors of the host and of the device."""
+
+
+@dataclass
+class Counts:
+    """What the device was asked, by line of quantkit (`file:line function`).
+
+    `launches`: kernels; `waits`: reads of a value by the host; `to_device`, `to_host`: copies.
+    """
+
+    launches: Counter[str] = field(default_factory=Counter)
+    waits: Counter[str] = field(default_factory=Counter)
+    to_device: Counter[str] = field(default_factory=Counter)
+    to_host: Counter[str] = field(default_factory=Counter)
+
+    def table(self, lines: int = 12) -> str:
+        """The most frequent lines of each count, for people."""
+        parts = []
+        for name, found in vars(self).items():
+            parts.append(f"{name}: {found.total():,}")
+            parts += [f"{count:>10,}  {line}" for line, count in found.most_common(lines)]
+        return "\n".join(parts)
+
+
+_lock = threading.Lock()
+_counts = Counts()
+_library: Any = None  # lives as long as the process
+
+
+class Pretended(torch.Tensor):
+    """A tensor of the host, `inner`, that says it lies on the device."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> "Pretended":
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=DEVICE,
+            requires_grad=False,
+        )
+        made.inner = inner
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return _run(func, args, kwargs or {})
+
+    def __repr__(self) -> str:
+        return f"Pretended({self.inner!r})"
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator on the tensors of the host behind those of the device; counted."""
+    name = func._schema.name
+    flat, spec = tree_flatten((args, kwargs))
+    ours = {id(x.inner): x for x in flat if isinstance(x, Pretended)}
+    hosts = {id(x): x for x in flat if _is_of_host(x)}
+    target = kwargs.get("device")
+    there = torch.device(target).type if target is not None else NAME if ours else "cpu"
+    if name in COPIES:
+        _count_copy(args, there)
+    else:
+        _check(name, list(ours.values()), list(hosts.values()), kwargs)
+        _count(func, name, args)
+    args, kwargs = tree_unflatten([x.inner if isinstance(x, Pretended) else x for x in flat], spec)
+    if there == NAME and "device" in kwargs:
+        kwargs["device"] = "cpu"
+
+    def wrapped(x: torch.Tensor) -> torch.Tensor:
+        if id(x) in ours:
+            return ours[id(x)]
+        return Pretended(x) if there == NAME and _is_of_host(x) and id(x) not in hosts else x
+
+    return tree_map_only(torch.Tensor, wrapped, func(*args, **kwargs))
+
+
+def _is_of_host(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and not isinstance(x, Pretended) and x.device.type == "cpu"
+
+
+def _check(
+    name: str, ours: list[Pretended], hosts: list[torch.Tensor], kwargs: dict[str, Any]
+) -> None:
+    """Refuse what CUDA refuses: tensors of both sides, and random numbers of the other one.
+
+    Numbers without a dimension may lie on the host, and so may indices.
+    """
+    generator = kwargs.get("generator")
+    if generator is not None and ours and generator.device.type == "cpu":
+        raise MixedDevicesError(f"{name} with a generator of the host at {_line()}")
+    if ours and name not in INDEXING and any(x.dim() for x in hosts):
+        raise MixedDevicesError(f"{name} at {_line()}")
+
+
+def _count_copy(args: tuple[Any, ...], there: str) -> None:
+    """Copies between the sides, and kernels for those within the device."""
+    source, into = (args[1], args[0].device.type) if len(args) > 1 else (args[0], there)
+    kind = {
+        ("cpu", NAME): _counts.to_device,
+        (NAME, "cpu"): _counts.to_host,
+        (NAME, NAME): _counts.launches,
+    }.get((source.device.type, into))
+    if kind is not None:
+        _add(kind)
+
+
+def _count(func: Any, name: str, args: tuple[Any, ...]) -> None:
+    by_mask = name in INDEXING and any(
+        x is not None and x.dtype in (torch.bool, torch.uint8) for x in args[1]
+    )
+    if name in INDEXING and any(_is_of_host(x) for x in args[1]):
+        _add(_counts.to_device)
+    if name in WAITING or by_mask:
+        _add(_counts.waits)
+    if not func.is_view and name not in NO_LAUNCH:
+        _add(_counts.launches)
+
+
+def _add(counter: Counter[str]) -> None:
+    line = _line()
+    with _lock:
+        counter[line] += 1
+
+
+def _line() -> str:
+    """The innermost line of quantkit that is running, or of a model's code, if none is."""
+    frame, model = sys._getframe(2), "?"
+    while frame is not None:
+        path = frame.f_code.co_filename
+        for package in ("/quantkit/", "/eval/", "/cli/"):
+            if package in path and "/tests/" not in path and "/transformers/" not in path:
+                file = path.rsplit(package, 1)[1]
+                return f"{package[1:]}{file}:{frame.f_lineno} {frame.f_code.co_name}"
+        if model == "?" and "/transformers/models/" in path:
+            model = f"{path.rsplit('/', 1)[1]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return model
+
+
+def _attention(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """torch chooses its kernel in C++, for a device that it knows."""
+
+    def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+        flat, spec = tree_flatten((args, kwargs))
+        ours = [x for x in flat if isinstance(x, Pretended)]
+        if not ours:
+            return original(*args, **kwargs)
+        _check("attention", ours, [x for x in flat if _is_of_host(x)], {})
+        _add(_counts.launches)
+        args, kwargs = tree_unflatten([getattr(x, "inner", x) for x in flat], spec)
+        return Pretended(original(*args, **kwargs))
+
+    return attention
+
+
+def _made(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """torch.tensor makes its result in C++, for a device that it knows."""
+
+    def made(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        found = original(*args, **kwargs)
+        return found if device is None else found.to(device)
+
+    return made
+
+
+def _register() -> None:
+    """Once a process: torch has one name to give away."""
+    global DEVICE, _library
+    if DEVICE.type != NAME:
+        _setup_privateuseone_for_python_backend(NAME)
+        DEVICE = torch.device(NAME, 0)
+        _library = torch.library.Library("_", "IMPL")
+        # Factories have no tensor that tells the device: the dispatcher does.
+        _library.fallback(lambda op, *args, **kwargs: _run(op, args, kwargs), "PrivateUse1")
+
+
+@contextmanager
+def pretended() -> Iterator[Counts]:
+    """Makes the device `pretended:0` usable, and counts what is asked of it from now on."""
+    global _counts
+    _register()
+    _counts = Counts()
+    functional = torch.nn.functional
+    attention, tensor = functional.scaled_dot_product_attention, torch.tensor
+    functional.scaled_dot_product_attention = _attention(attention)
+    torch.tensor = _made(tensor)
+    try:
+        yield _counts
+    finally:
+        functional.scaled_dot_product_attention, torch.tensor = attention, tensor
