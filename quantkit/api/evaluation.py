@@ -159,7 +159,7 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
         return run_sweep(folder, jobs, ready, execute, run, report)
 
 
-def generate(
+def generate(  # noqa: PLR0913 - the public surface; each has a default that is right for most
     artifact: str,
     prompt: str,
     *,

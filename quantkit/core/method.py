@@ -35,7 +35,7 @@ class GroupShape:
 
     `sample`: how many tokens the statistics keep unreduced, at most; 0 without statistics.
     `mixes_tokens`: attention mixes the outputs over positions (keys and values). `widened`: the
-    weights are not fp32, and a copy of them is.
+    weights are not fp32, and a copy of them is. `device`: its kind, as torch names it.
     """
 
     outputs: tuple[int, ...]
@@ -44,6 +44,7 @@ class GroupShape:
     sample: int = 0
     mixes_tokens: bool = False
     widened: bool = False
+    device: str = "cpu"
 
     @property
     def weights(self) -> int:

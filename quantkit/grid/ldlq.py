@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from quantkit.grid.affine import AffineGrid, Bounds
-from quantkit.grid.workspace import NUMBERS
+from quantkit.grid.tiles import tiles
 
 LEAF = 16  # columns rounded one by one between two matrix products
 
@@ -70,7 +70,7 @@ def ldlq(
     each group. Each candidate runs through the recursion inside the group, and every row keeps the
     one with the lowest loss. Groups are contiguous by position; d is a multiple of `group_size`.
     """
-    width = max(16, NUMBERS // columns.shape[0])
+    width = max(16, tiles(columns.device.type).ldlq // columns.shape[0])
     parts = []
     for part in torch.split(columns, width, 1):
         rows = _Rows(part, feedback, grid, group_size, candidates)

@@ -10,6 +10,7 @@ from quantkit.grid.affine import AffineGrid, snap
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.quadratic import relative_loss
 from quantkit.grid.search import search_scales
+from quantkit.grid.tiles import tiles
 
 UNSEEN = 1e-4  # least importance of a channel, as a fraction of the mean importance
 
@@ -49,21 +50,39 @@ def nearest(
     importance: fp32 (in_features,) >= 0, the weights of squared errors in the scale search; with
     None scales span their groups.
     """
-    features = weight.shape[1]
+    features, rows = weight.shape[1], len(weight)
     size = scheme.group_size or features
+    sizes = tiles(weight.device.type)
+    step = size * max(1, min(sizes.groups, sizes.search // (size * rows)))
     columns = weight.t().contiguous()
     codes, scales, zeros = torch.empty_like(columns, dtype=torch.uint8), [], []
-    for start in range(0, features, size):
-        panel = columns[start : start + size]
-        found = (
-            grid.span(panel)
-            if importance is None
-            else search_scales(panel, importance[start : start + size], grid)
-        )
-        scales.append(found[0])
-        zeros.append(found[1])
-        codes[start : start + size] = encode(panel, *found, grid)
+    for start in range(0, features, step):
+        here = slice(start, min(start + step, features))
+        panel = _side_by_side(columns[here], size)
+        if importance is None:
+            found = grid.span(panel)
+        else:
+            weights = importance[here]
+            together = weights if len(weights) == size else weights.view(-1, size).T
+            found = search_scales(panel, together, grid)
+        scales += found[0].split(rows)
+        zeros += [None] if found[1] is None else found[1].split(rows)
+        codes[here] = _one_below_the_other(encode(panel, *found, grid), rows)
     return assemble(codes, scales, zeros, scheme, grid)
+
+
+def _side_by_side(columns: torch.Tensor, size: int) -> torch.Tensor:
+    """(groups x size, rows) -> (size, groups x rows); a view of one group."""
+    if len(columns) == size:
+        return columns
+    return columns.view(-1, size, columns.shape[1]).transpose(0, 1).reshape(size, -1)
+
+
+def _one_below_the_other(panel: torch.Tensor, rows: int) -> torch.Tensor:
+    """The inverse of `_side_by_side`: (size, groups x rows) -> (groups x size, rows)."""
+    if panel.shape[1] == rows:
+        return panel
+    return panel.view(len(panel), -1, rows).transpose(0, 1).reshape(-1, rows)
 
 
 def importance_of(diagonal: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-BLOCK = 128  # columns per product
+from quantkit.grid.tiles import tiles
 
 
 def row_losses(error: torch.Tensor, hessian: torch.Tensor) -> torch.Tensor:
@@ -16,11 +16,13 @@ def row_losses(error: torch.Tensor, hessian: torch.Tensor) -> torch.Tensor:
     """
     # H is symmetric: blocks above the diagonal count twice, which saves half the products.
     total = error.new_zeros(error.shape[0])
-    for i in range(0, hessian.shape[0], BLOCK):
-        block = error[:, i : i + BLOCK]
-        pushed = block @ hessian[i : i + BLOCK, i : i + BLOCK]
+    width = tiles(error.device.type).losses
+    for i in range(0, hessian.shape[0], width):
+        here = slice(i, i + width)
+        block = error[:, here]
+        pushed = block @ hessian[here, here]
         if i:
-            pushed.addmm_(error[:, :i], hessian[:i, i : i + BLOCK], alpha=2)
+            pushed.addmm_(error[:, :i], hessian[:i, here], alpha=2)
         total += torch.linalg.vecdot(pushed, block)
     return total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from quantkit.grid.affine import AffineGrid, snap
-from quantkit.grid.workspace import PANEL
+from quantkit.grid.tiles import tiles
 
 # Lowest fraction of the min-max scale to try, by bits. The fewer the codes, the more clipping the
 # largest weights pays for finer steps.
@@ -19,12 +19,15 @@ def search_scales(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Scales and zeros, fp32 (n,) each, that minimize sum_j importance_j (w_j - w^_j)^2 per column.
 
-    panel: fp32 (group_size, n); importance: fp32 (group_size,) >= 0; neither is modified. Zeros are
-    None for a symmetric grid. Tries fractions of the min-max scale, with both signs if the grid is
+    panel: fp32 (group_size, n); importance: fp32 (group_size,) >= 0, or (group_size, groups) where
+    the columns are those of one group after the other; neither is modified. Zeros are None for a
+    symmetric grid. Tries fractions of the min-max scale, with both signs if the grid is
     signed. Then it alternates least-squares scales for fixed codes with new codes for fixed scales,
     and tries neighbouring zeros. The result is never worse than the min-max scale.
     """
-    width = max(64, PANEL // panel.shape[0])
+    if importance.ndim > 1:
+        return _ScaleSearch(panel, importance, grid).run()
+    width = max(64, tiles(panel.device.type).search // panel.shape[0])
     found = [_ScaleSearch(part, importance, grid).run() for part in torch.split(panel, width, 1)]
     scales = torch.cat([scales for scales, _ in found])
     zeros = [zeros for _, zeros in found if zeros is not None]
@@ -65,7 +68,7 @@ class _ScaleSearch:
         torch.mul(self.panel, 1 / scales, out=self.scaled)
         torch.clamp(self.scaled, *self.grid.bounds(zeros), out=self.steps).round_()
         residual = self.scaled.sub_(self.steps).square_()
-        error = (self.importance @ residual).mul_(scales).mul_(scales)
+        error = self.weighed(residual).mul_(scales).mul_(scales)
         better = error < self.error
         self.error = torch.where(better, error, self.error)
         self.scales = torch.where(better, scales, self.scales)
@@ -79,6 +82,13 @@ class _ScaleSearch:
         `make_qx_quants` uses the same formula.
         """
         steps = snap(self.panel, self.scales, self.grid.bounds(zeros), out=self.steps)
-        power = self.importance @ torch.mul(steps, steps, out=self.scaled)
-        match = self.importance @ torch.mul(steps, self.panel, out=self.scaled)
+        power = self.weighed(torch.mul(steps, steps, out=self.scaled))
+        match = self.weighed(torch.mul(steps, self.panel, out=self.scaled))
         self.offer(torch.where(power > 0, match / power, self.scales), zeros)
+
+    def weighed(self, values: torch.Tensor) -> torch.Tensor:
+        """Sums of each column (n,), weighted by importance, of `values` (group_size, n)."""
+        if self.importance.ndim == 1:
+            return self.importance @ values
+        by_group = values.view(*self.importance.shape, -1)
+        return torch.einsum("sg,sgn->gn", self.importance, by_group).flatten()

@@ -1,18 +1,14 @@
 """Bytes that rounding to a grid takes while it runs: parts of methods' rules, without torch.
 
-Constants are those that `grid.search` and `grid.ldlq` go by; `benchmarks/planning.py` holds the
-rules against real runs.
+`benchmarks/planning.py` holds the rules against real runs.
 """
 
 from quantkit.core.method import GroupShape
+from quantkit.grid.tiles import tiles
 
 FP32 = 4
-PANEL = 1 << 18
-"""Numbers that a search of scales takes at once: 1 MB of fp32, what a core's cache holds."""
 BUFFERS = 15
-"""Buffers of as many numbers that a search keeps alive."""
-NUMBERS = 1 << 21
-"""Numbers of the rows that LDLQ takes at once: 8 MB of fp32, a group's share once more a trial."""
+"""Buffers of the numbers that a search of scales takes at once which it keeps alive."""
 
 
 def copies(group: GroupShape) -> int:
@@ -25,15 +21,15 @@ def square(group: GroupShape) -> int:
     return FP32 * group.inputs**2
 
 
-def searching(weights: int) -> int:
+def searching(group: GroupShape, weights: int) -> int:
     """Bytes of a search of scales for so many weights."""
-    return BUFFERS * FP32 * min(PANEL, weights)
+    return BUFFERS * FP32 * min(tiles(group.device).search, weights)
 
 
 def rounding(group: GroupShape, weights: int) -> int:
     """Bytes of `nearest`: columns in fp32, codes twice, or beside the codes a group as floats."""
     panel = FP32 * group.group * weights // group.inputs
-    return 5 * weights + max(weights, panel) + searching(weights)
+    return 5 * weights + max(weights, panel) + searching(group, weights)
 
 
 def rounding_each(group: GroupShape) -> int:

@@ -10,7 +10,8 @@ from quantkit.core.errors import QuantkitError
 from quantkit.core.method import GroupShape, Method, Solved
 from quantkit.core.scheme import INTEGERS, Scheme
 from quantkit.grid.threads import one_thread
-from quantkit.grid.workspace import FP32, NUMBERS, copies, rounding, square
+from quantkit.grid.tiles import tiles
+from quantkit.grid.workspace import FP32, copies, rounding, square
 
 if TYPE_CHECKING:
     import torch
@@ -225,7 +226,7 @@ def _split(
 def workspace(group: GroupShape) -> int:
     """Bytes: stacked linears; the Hessian is ordered, factored, then LDLQ, then nearest codes."""
     weights, hessian = group.weights, square(group)
-    width = min(sum(group.outputs), max(16, NUMBERS // group.inputs))
+    width = min(sum(group.outputs), max(16, tiles(group.device).ldlq // group.inputs))
     chunk = width * (5 * group.inputs + FP32 * group.group * (4 * len(TRIALS) + 2))
     factoring = (3 if group.mixes_tokens else 2) * hessian
     solving = hessian + 6 * weights + chunk

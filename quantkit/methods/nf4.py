@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # of a block's absmax
 REFITS = 2
-NUMBERS = 1 << 18  # weights searched at a time: 1 MB of fp32
 PLACES = 4096  # intervals of [-1, 1] in the table of nearest values
 TINY = 1e-38  # bitsandbytes' least scale
 
@@ -97,8 +96,10 @@ def _searched(blocks: torch.Tensor, absmax: torch.Tensor, importance: torch.Tens
     """
     import torch
 
+    from quantkit.grid.tiles import tiles
+
     size = blocks.shape[1]
-    step = max(1, NUMBERS // size)
+    step = max(1, tiles(blocks.device.type).nf4 // size)
     found = []
     for start in range(0, len(blocks), step):
         part = blocks[start : start + step]
@@ -170,7 +171,7 @@ class _Search:
 
 def workspace(group: GroupShape) -> int:
     """Bytes: copies in fp32 and codes; dequantizing indexes a table by int64: 16 bytes a weight."""
-    return copies(group) + group.weights + max(16 * group.largest, searching(group.largest))
+    return copies(group) + group.weights + max(16 * group.largest, searching(group, group.largest))
 
 
 METHOD = Method(

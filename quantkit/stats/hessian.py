@@ -8,10 +8,9 @@ import torch
 
 from quantkit.core.errors import QuantkitError
 from quantkit.grid.threads import side_by_side
+from quantkit.grid.tiles import tiles
 from quantkit.stats.inputs import InputStats
 from quantkit.stats.sizes import ALIGN, CHUNK, SAMPLE
-
-TILE = 192  # rows per product, the fastest of the sizes tried
 
 
 class InputCollector:
@@ -99,15 +98,16 @@ class InputCollector:
         Only tiles on and above the diagonal are computed: half the work.
         """
         chunk, hessian = self._chunk[:tokens], self._hessian
-        tiles = [
-            partial(hessian[i : i + TILE, i:].addmm_, chunk[:, i : i + TILE].T, chunk[:, i:])
-            for i in range(0, hessian.shape[0], TILE)
+        size = tiles(chunk.device.type).hessian
+        products = [
+            partial(hessian[i : i + size, i:].addmm_, chunk[:, i : i + size].T, chunk[:, i:])
+            for i in range(0, hessian.shape[0], size)
         ]
         if chunk.device.type == "cpu":
-            side_by_side(tiles)
+            side_by_side(products)
         else:
-            for tile in tiles:
-                tile()
+            for product in products:
+                product()
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
         """Keeps every n-th of all tokens; `rows` is (tokens, in_features).
@@ -128,8 +128,9 @@ def _cut(rows: torch.Tensor, first: int) -> list[torch.Tensor]:
 
 def _mirror(hessian: torch.Tensor) -> None:
     """Copies the upper triangle of `hessian` (d, d) to the lower one, in place, tile by tile."""
-    for i in range(0, hessian.shape[0], TILE):
-        rows = slice(i, i + TILE)
+    size = tiles(hessian.device.type).hessian
+    for i in range(0, hessian.shape[0], size):
+        rows = slice(i, i + size)
         corner = hessian[rows, rows].triu()
         hessian[rows, rows] = corner + corner.triu(1).T
-        hessian[i + TILE :, rows] = hessian[rows, i + TILE :].T
+        hessian[i + size :, rows] = hessian[rows, i + size :].T

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,7 +22,6 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "pretended"
-DEVICE = torch.device("cpu")  # until the backend has its name
 COPIES = {"aten::_to_copy", "aten::copy_"}
 INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 WAITING = {
@@ -76,7 +76,6 @@ class Counts:
 
 _lock = threading.Lock()
 _counts = Counts()
-_library: Any = None  # lives as long as the process
 
 
 class Pretended(torch.Tensor):
@@ -93,7 +92,7 @@ class Pretended(torch.Tensor):
             storage_offset=inner.storage_offset(),
             dtype=inner.dtype,
             layout=inner.layout,
-            device=DEVICE,
+            device=_device(),
             requires_grad=False,
         )
         made.inner = inner
@@ -225,23 +224,25 @@ def _made(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return made
 
 
-def _register() -> None:
-    """Once a process: torch has one name to give away."""
-    global DEVICE, _library
-    if DEVICE.type != NAME:
-        _setup_privateuseone_for_python_backend(NAME)
-        DEVICE = torch.device(NAME, 0)
-        _library = torch.library.Library("_", "IMPL")
-        # Factories have no tensor that tells the device: the dispatcher does.
-        _library.fallback(lambda op, *args, **kwargs: _run(op, args, kwargs), "PrivateUse1")
+@cache  # torch has one name to give away in a process
+def _device() -> torch.device:
+    _setup_privateuseone_for_python_backend(NAME)
+    _library().fallback(lambda op, *args, **kwargs: _run(op, args, kwargs), "PrivateUse1")
+    return torch.device(NAME, 0)
+
+
+@cache  # what it registers lives as long as it does
+def _library() -> torch.library.Library:
+    """Factories have no tensor that tells the device: the dispatcher does."""
+    return torch.library.Library("_", "IMPL")
 
 
 @contextmanager
 def pretended() -> Iterator[Counts]:
     """Makes the device `pretended:0` usable, and counts what is asked of it from now on."""
-    global _counts
-    _register()
-    _counts = Counts()
+    _device()
+    for counter in vars(_counts).values():
+        counter.clear()
     functional = torch.nn.functional
     attention, tensor = functional.scaled_dot_product_attention, torch.tensor
     functional.scaled_dot_product_attention = _attention(attention)

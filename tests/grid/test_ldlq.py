@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from quantkit.grid import ldlq as module
 from quantkit.grid.affine import AffineGrid, snap
 from quantkit.grid.ldlq import Candidates, Feedback, factor, ldlq
+from quantkit.grid.tiles import CPU
 
 
 def problem(seed: int, rows: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,7 +77,7 @@ def test_blocks_change_nothing(leaf: int, numbers: int, monkeypatch: pytest.Monk
     grid = AffineGrid(4, symmetric=True, dtype=torch.float32)
     expected, _ = solve(weight, hessian, grid, 32)
     monkeypatch.setattr(module, "LEAF", leaf)
-    monkeypatch.setattr(module, "NUMBERS", numbers)
+    monkeypatch.setattr(module, "tiles", lambda _: replace(CPU, ldlq=numbers))
     codes, _ = solve(weight, hessian, grid, 32)
     assert torch.equal(codes, expected)
 

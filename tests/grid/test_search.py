@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quantkit.grid.affine import AffineGrid, snap
 from quantkit.grid.search import search_scales
-from quantkit.grid.workspace import PANEL
+from quantkit.grid.tiles import CPU
 
 BITS = (2, 3, 4, 8)
 
@@ -73,7 +73,7 @@ def test_search_comes_near_a_dense_scan(symmetric: bool) -> None:
 
 def test_panels_are_searched_in_pieces_without_a_seam() -> None:
     generator = torch.Generator().manual_seed(1)
-    panel = torch.randn(512, PANEL // 512 + 100, generator=generator)
+    panel = torch.randn(512, CPU.search // 512 + 100, generator=generator)
     importance = torch.ones(512)
     grid = AffineGrid(4, symmetric=False, dtype=torch.float16)
     scales, zeros = search_scales(panel, importance, grid)

@@ -1,0 +1,35 @@
+"""How much of a matrix one step takes, by kind of device; without torch.
+
+A CPU is fastest on what its caches hold. A GPU is fastest on few large steps, as each launch of a
+kernel costs as much time as a million multiply-adds.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Sizes of steps.
+
+    search: numbers that a search of scales takes at once. groups: groups of inputs that it takes
+    together, at most. ldlq: numbers of the rows that LDLQ takes at once, of which a group's share
+    exists once more a trial. hessian: rows per product of a Hessian, of which only the part on and
+    above the diagonal is computed. losses: columns per product of squared output errors. nf4:
+    weights that a search of NF4 scales takes at once.
+    """
+
+    search: int
+    groups: int
+    ldlq: int
+    hessian: int
+    losses: int
+    nf4: int
+
+
+CPU = Tiles(search=1 << 18, groups=1, ldlq=1 << 21, hessian=192, losses=128, nf4=1 << 18)
+GPU = Tiles(search=1 << 24, groups=1 << 12, ldlq=1 << 29, hessian=2048, losses=1024, nf4=1 << 24)
+
+
+def tiles(kind: str) -> Tiles:
+    """The sizes for a kind of device, as torch names it ("cpu", "cuda")."""
+    return CPU if kind == "cpu" else GPU
