@@ -52,7 +52,8 @@ def factor(ordered: torch.Tensor, order: torch.Tensor) -> Feedback | None:
     # cholesky_ex reports failure in `info`; cholesky would raise, and on CUDA only later.
     lower, info = torch.linalg.cholesky_ex(ordered)
     diagonal = lower.diagonal().clone()
-    if info.item() or not torch.isfinite(diagonal).all() or not (diagonal > 0).all():
+    good = (info == 0) & torch.isfinite(diagonal).all() & (diagonal > 0).all()
+    if not good:  # one wait for the device
         return None
     return Feedback(order, lower.div_(diagonal).float(), diagonal.square().float())
 

@@ -91,7 +91,7 @@ def importance_of(diagonal: torch.Tensor) -> torch.Tensor:
     A channel that is 0 in all calibration inputs keeps a small weight: other texts may use it.
     """
     mean = diagonal.mean()
-    return diagonal.clamp(min=UNSEEN * mean) if mean > 0 else torch.ones_like(diagonal)
+    return torch.where(mean > 0, diagonal.clamp(min=UNSEEN * mean), 1.0)
 
 
 def encode(

@@ -34,4 +34,9 @@ def relative_loss(error: torch.Tensor, weight: torch.Tensor, hessian: torch.Tens
     """
     lost = row_losses(error, hessian).double().sum()
     whole = row_losses(weight, hessian).double().sum()
-    return float(lost / whole) if whole > 0 else 0.0
+    return ratio(*torch.stack((lost, whole)).cpu().tolist())
+
+
+def ratio(lost: float, whole: float) -> float:
+    """`lost` / `whole`; 0 if `whole` is 0."""
+    return lost / whole if whole > 0 else 0.0

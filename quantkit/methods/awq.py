@@ -66,20 +66,18 @@ def rescale(
     hessian = stats.attended(options.sink)
     importance = importance_of(hessian.diagonal())
 
-    def loss(s: torch.Tensor) -> float:
+    def loss(s: torch.Tensor) -> torch.Tensor:
         searched = importance / s.square() if options.clip else None
         back = nearest(rows * s, searched, scheme, grid).dequantize() / s
-        return float(row_losses(back - rows, hessian).sum())
+        return row_losses(back - rows, hessian).sum()
 
     magnitude = importance.sqrt()
-    best, least = None, GAIN * loss(torch.ones_like(magnitude))
-    for power in POWERS:
-        ratio = magnitude**power
-        s = ratio / (ratio.amax() * ratio.amin()).sqrt()
-        found = loss(s)
-        if found < least:
-            best, least = s, found
-    return best
+    ratios = [magnitude**power for power in POWERS]
+    candidates = [ratio / (ratio.amax() * ratio.amin()).sqrt() for ratio in ratios]
+    tried = [loss(s) for s in (torch.ones_like(magnitude), *candidates)]
+    plain, *found = torch.stack(tried).cpu().tolist()  # one wait for the device
+    best = min(range(len(found)), key=found.__getitem__)
+    return candidates[best] if found[best] < GAIN * plain else None
 
 
 @one_thread()

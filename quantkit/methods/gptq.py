@@ -207,11 +207,15 @@ def _split(
     notes: tuple[str, ...],
 ) -> Iterator[Solved]:
     """One Solved for each stacked weight; `losses` and `whole` (squared norms) are fp32 (rows,)."""
+    import torch
+
+    from quantkit.grid.quadratic import ratio
+
     start = 0
-    for count in rows:
+    sums = [part.double().sum() for each in (losses, whole) for part in each.split(rows)]
+    known = torch.stack(sums).cpu().tolist()  # one wait for the device
+    for count, lost, power in zip(rows, known, known[len(rows) :], strict=False):
         part = slice(start, start + count)
-        power = float(whole[part].double().sum())
-        loss = float(losses[part].double().sum()) / power if power > 0 else 0.0
         zeros = None if qtensor.zeros is None else qtensor.zeros[part].clone()
         own = replace(
             qtensor,
@@ -219,7 +223,7 @@ def _split(
             scales=qtensor.scales[part].clone(),
             zeros=zeros,
         )
-        yield Solved(own, loss, notes)
+        yield Solved(own, ratio(lost, power), notes)
         start += count
 
 

@@ -60,20 +60,21 @@ def rescale(
     if options.alpha is not None:
         return candidates[0]
     plain = torch.ones_like(inputs)
-    expected = [_expected_error(stacked, stats, scheme, s) for s in (plain, *candidates)]
+    tried = [_expected_error(stacked, stats, scheme, s) for s in (plain, *candidates)]
+    expected = torch.stack(tried).cpu().tolist()  # one wait for the device
     best = min(range(len(expected)), key=expected.__getitem__)
     return candidates[best - 1] if best else None
 
 
 def _floored(ranges: torch.Tensor) -> torch.Tensor:
     """Ranges of channels, fp32 (in_features,), with a lower bound for dead channels (all zeros)."""
-    return ranges.clamp(min=max(float(ranges.amax()) * 1e-5, 1e-30))
+    return ranges.clamp(min=(ranges.amax().double() * 1e-5).clamp(min=1e-30).float())
 
 
 def _expected_error(
     weight: torch.Tensor, stats: InputStats, scheme: Scheme, s: torch.Tensor
-) -> float:
-    """Squared output error of rounded weights on all tokens, plus that of rounded inputs.
+) -> torch.Tensor:
+    """Squared output error (fp32, one number) of weights on all tokens, plus that of inputs.
 
     `weight` is fp32 (rows, in_features), `s` fp32 (in_features,). The error of inputs is estimated
     from the sample, with errors of channels assumed independent: sum_j E[e_j^2] |w_j|^2.
@@ -92,7 +93,7 @@ def _expected_error(
     scaled = stats.sample.float() / s
     noise = (int8_per_token(scaled) - scaled).square().sum(0)
     of_inputs = noise @ (weight * s).square().sum(0) * (stats.tokens / len(scaled))
-    return float(of_weights + of_inputs)
+    return of_weights + of_inputs
 
 
 @one_thread()

@@ -66,10 +66,10 @@ class GroupPause:
 
     def solve(self, solve: Solve) -> None:
         """As `Pause`."""
-        self.change = solve(self.group, self.collector.finish(), ())
+        self.change = solve(self.group, finished(self.collector, self.where), ())
 
     def _stop(self, module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        collect(self.collector, arguments[0], self.where)
+        self.collector.add(arguments[0])
         forward = getcurrent()
         self.left[forward] = self.left.get(forward, self.group.calls) - 1
         if not self.left[forward]:
@@ -126,8 +126,8 @@ class ExpertPause:
     def _gather(self, group: LinearGroup, of: Callable[[Inputs], torch.Tensor]) -> InputStats:
         collector = InputCollector()
         for inputs in self.waiting:
-            collect(collector, of(inputs), f"{self.place.name}.{group.names[0]}")
-        return collector.finish()
+            collector.add(of(inputs))
+        return finished(collector, f"{self.place.name}.{group.names[0]}")
 
     def _stop(self, _: nn.Module, arguments: tuple[Inputs]) -> tuple[Inputs]:
         self.waiting.append(arguments[0])
@@ -153,14 +153,14 @@ def _note(sent: int, stats: InputStats | None) -> str:
     return f"{sent} calibration tokens reached this expert: {done}"
 
 
-def collect(collector: InputCollector, inputs: torch.Tensor, where: str) -> None:
-    """Count in the inputs (.., in_features) of a batch.
+def finished(collector: InputCollector, where: str) -> InputStats:
+    """The statistics of all inputs that were added.
 
     Raises:
         IntegrityError: one of them is not finite; the message names `where`.
     """
     try:
-        collector.add(inputs)
+        return collector.finish()
     except QuantkitError as error:
         what = f"the input of `{where}` is not finite"
         hint = "check the weights of the blocks before it, or use bf16 where fp16 overflows"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -31,9 +33,6 @@ class InputCollector:
         """Adds one batch (sequences, length, in_features), or one sequence (length, in_features).
 
         Any float dtype; sums are in fp32. `inputs` is not modified and not kept.
-
-        Raises:
-            QuantkitError: an input is NaN or infinite.
         """
         features = inputs.shape[-1]
         rows = inputs.detach().reshape(-1, features)
@@ -41,10 +40,7 @@ class InputCollector:
             return
         if not self.tokens:
             self._start(rows)
-        largest = rows.abs().amax(0).float()  # amax propagates NaN: one check finds NaN and Inf
-        if not torch.isfinite(largest).all():
-            bad = int((~torch.isfinite(largest)).sum())
-            raise QuantkitError(f"NaN or Inf in {bad} of {features} input channels")
+        largest = rows.abs().amax(0).float()
         self._absmax = largest if self._absmax is None else torch.maximum(self._absmax, largest)
         self._firsts.append(inputs.detach().reshape(-1, *inputs.shape[-2:])[:, 0].float())
         self._keep_sample(rows)
@@ -59,11 +55,14 @@ class InputCollector:
         """The statistics of all inputs; frees the collector's memory, so call it once.
 
         Raises:
-            QuantkitError: nothing was added.
+            QuantkitError: nothing was added, or an input is NaN or infinite.
         """
         if self._absmax is None:
             raise QuantkitError("no calibration token reached this input")
         features = self._absmax.numel()
+        # Both survive in the largest; read once, as it waits for the device.
+        if bad := int((~torch.isfinite(self._absmax)).sum()):
+            raise QuantkitError(f"NaN or Inf in {bad} of {features} input channels")
         filled = self.tokens % CHUNK
         if filled:
             padded = -(-filled // ALIGN) * ALIGN
@@ -89,6 +88,7 @@ class InputCollector:
         features = rows.shape[1]
         padded = -(-features // ALIGN) * ALIGN
         self._chunk = torch.zeros(CHUNK, padded, dtype=torch.float32, device=rows.device)
+        self._exact = rows.dtype in (torch.bfloat16, torch.float16)
         self._hessian = self._chunk.new_zeros(padded, padded)
 
     def _accumulate(self, tokens: int) -> None:
@@ -106,8 +106,9 @@ class InputCollector:
         if chunk.device.type == "cpu":
             side_by_side(products)
         else:
-            for product in products:
-                product()
+            with _tf32() if self._exact else nullcontext():
+                for product in products:
+                    product()
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
         """Keeps every n-th of all tokens; `rows` is (tokens, in_features).
@@ -119,6 +120,18 @@ class InputCollector:
         while sum(map(len, self._sample)) >= 2 * SAMPLE:
             self._sample = [torch.cat(self._sample)[::2].clone()]
             self._stride *= 2
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    """Let a GPU round factors of fp32 products to TF32; its 11 bits hold all of fp16 and bf16."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
 
 
 def _cut(rows: torch.Tensor, first: int) -> list[torch.Tensor]:

@@ -57,7 +57,7 @@ class MixedDevicesError(RuntimeError):
 class Counts:
     """What the device was asked, by line of quantkit (`file:line function`).
 
-    `launches`: kernels; `waits`: reads of a value by the host; `to_device`, `to_host`: copies.
+    `launches`: kernels; `waits`: of the host for the device; `to_device`, `to_host`: copies.
     """
 
     launches: Counter[str] = field(default_factory=Counter)
@@ -119,7 +119,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target = kwargs.get("device")
     there = torch.device(target).type if target is not None else NAME if ours else "cpu"
     if name in COPIES:
-        _count_copy(args, there)
+        _count_copy(args, kwargs, there)
     else:
         _check(name, list(ours.values()), list(hosts.values()), kwargs)
         _count(func, name, args)
@@ -153,8 +153,8 @@ def _check(
         raise MixedDevicesError(f"{name} at {_line()}")
 
 
-def _count_copy(args: tuple[Any, ...], there: str) -> None:
-    """Copies between the sides, and kernels for those within the device."""
+def _count_copy(args: tuple[Any, ...], kwargs: dict[str, Any], there: str) -> None:
+    """Copies between the sides, and kernels for those within the device; to the host they wait."""
     source, into = (args[1], args[0].device.type) if len(args) > 1 else (args[0], there)
     kind = {
         ("cpu", NAME): _counts.to_device,
@@ -163,6 +163,8 @@ def _count_copy(args: tuple[Any, ...], there: str) -> None:
     }.get((source.device.type, into))
     if kind is not None:
         _add(kind)
+    if kind is _counts.to_host and not kwargs.get("non_blocking"):
+        _add(_counts.waits)
 
 
 def _count(func: Any, name: str, args: tuple[Any, ...]) -> None:

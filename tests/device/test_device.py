@@ -1,0 +1,127 @@
+"""Everything that computes does so on the device of the run, with the CPU's results."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import quantkit
+from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.core.scheme import Scheme
+from quantkit.methods import gptq
+from quantkit.methods.gptq import GptqOptions
+from quantkit.recipes.loader import build_recipe
+from quantkit.stats.hessian import InputCollector
+from tests.conftest import TinyCheckpoint
+from tests.device.pretended import Counts, MixedDevicesError, Pretended, pretended
+
+DEVICE = "pretended:0"
+DENSE = ["rtn", "gptq", "gptq-compressed", "awq", "smoothquant", "nf4"]
+TRANSPOSED = ["rtn", "gptq", "nf4"]  # what holds Conv1D
+CASES = [
+    *(("llama", recipe) for recipe in DENSE),
+    *(("gemma3", recipe) for recipe in DENSE),
+    *(("gpt2", recipe) for recipe in TRANSPOSED),
+    *(("experts_apart", recipe) for recipe in DENSE),
+]
+
+
+def short(name: str) -> Recipe:
+    return build_recipe(name, samples=4, sequence_length=64)
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    files = (*folder.glob("*.safetensors"), folder / "config.json")
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_the_device_has_a_gpus_rules() -> None:
+    with pretended() as seen:
+        there = torch.ones(3, device=DEVICE)
+        assert isinstance(there, Pretended)
+        assert there.device == torch.device(DEVICE)
+        with pytest.raises(MixedDevicesError):
+            there + torch.ones(3)
+        assert torch.equal((there + torch.tensor(1.0)).cpu(), torch.full((3,), 2.0))
+        there[1] = 5
+        assert [float(x) for x in there] == [1, 5, 1]
+        assert there[torch.tensor([1])].cpu().tolist() == [5]
+    assert seen.launches.total() > 0
+    assert seen.waits.total() == 5  # three numbers, two copies
+    assert seen.to_host.total() == 2
+
+
+@pytest.mark.parametrize(("family", "name"), CASES)
+def test_artifacts_are_the_cpus(
+    family: str, name: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    source = str(tiny_checkpoint(family, dtype="bfloat16"))
+    recipe = short(name)
+    quantkit.quantize(source, tmp_path / "cpu", recipe=recipe, evaluate=False, device="cpu")
+    with pretended() as seen:
+        quantkit.quantize(source, tmp_path / "there", recipe=recipe, evaluate=False, device=DEVICE)
+    assert hashes(tmp_path / "there") == hashes(tmp_path / "cpu")
+    assert seen.launches.total() > 0
+
+
+def test_judging_and_generating_are_the_cpus(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    source = str(tiny_checkpoint("llama", dtype="bfloat16"))
+    quantkit.quantize(source, tmp_path / "out", recipe=short("rtn"), evaluate=False, device="cpu")
+    kept: Any = {"save_reference": tmp_path / "kept", "reference_form": "topk", "triage": True}
+
+    def judged(device: str, reference: str, **further: Any) -> Any:
+        out = str(tmp_path / "out")
+        return quantkit.evaluate(out, reference=reference, windows=2, device=device, **further)
+
+    said = quantkit.generate(source, "abc", max_new_tokens=4, device="cpu")
+    found = judged("cpu", source)
+    with pretended() as seen:
+        assert quantkit.generate(source, "abc", max_new_tokens=4, device=DEVICE) == said
+        there = judged(DEVICE, source, **kept)
+        again = judged(DEVICE, str(tmp_path / "kept"))
+    assert there.kl.mean == pytest.approx(found.kl.mean, rel=1e-6)
+    assert there.perplexity.value == pytest.approx(found.perplexity.value, rel=1e-6)
+    assert there.environment["device"].startswith("pretended")
+    assert again.kl.mean == pytest.approx(found.kl.mean, rel=0.2)  # an estimate
+
+
+def test_sweeps_and_fits_run_there(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+    source = str(tiny_checkpoint("llama", dtype="bfloat16"))
+    with pretended() as seen:
+        swept = quantkit.sweep(source, tmp_path / "runs", [short("awq")], windows=2, device=DEVICE)
+        calibration = CalibrationSpec(samples=8, sequence_length=64)
+        fitted = quantkit.fit(
+            source, tmp_path / "fit", size=500_000, calibration=calibration, device=DEVICE
+        )
+    assert [run.status for run in swept.runs] == ["done", "done"]
+    assert fitted.output.is_dir()
+    assert any("sensitivity" in line for line in seen.launches)
+
+
+def group(rows: int, features: int, tokens: int) -> Counts:
+    """What one GPTQ group asks of the device."""
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(rows, features, generator=draw)
+    inputs = torch.randn(1, tokens, features, generator=draw).bfloat16()
+    with pretended() as seen:
+        collector = InputCollector()
+        for part in inputs.to(DEVICE).split(64, 1):
+            collector.add(part)
+        scheme = Scheme("int", 4, 128, symmetric=True)
+        gptq.quantize([weight.to(DEVICE)], collector.finish(), scheme, torch.float16, GptqOptions())
+    return Counts(**{name: counter.copy() for name, counter in vars(seen).items()})
+
+
+def test_a_group_launches_and_waits_by_columns_alone() -> None:
+    small, tall = group(64, 256, 256), group(8192, 256, 256)
+    assert small.launches.total() == tall.launches.total()
+    wide, long = group(64, 512, 256), group(64, 256, 4096)
+    assert 1.5 < wide.launches.total() / small.launches.total() < 2.5
+    assert small.launches.total() < 900 * 256 / 128
+    for each in (small, tall, wide, long):
+        assert each.waits.total() == 3  # finite inputs, a factor, the loss
+        assert each.to_device.total() == 2
