@@ -55,7 +55,9 @@ def nearest(
     sizes = tiles(weight.device.type)
     step = size * max(1, min(sizes.groups, sizes.search // (size * rows)))
     columns = weight.t().contiguous()
-    codes, scales, zeros = torch.empty_like(columns, dtype=torch.uint8), [], []
+    codes = torch.empty_like(columns, dtype=torch.uint8)
+    scales: list[torch.Tensor] = []
+    zeros: list[torch.Tensor | None] = []
     for start in range(0, features, step):
         here = slice(start, min(start + step, features))
         panel = _side_by_side(columns[here], size)
@@ -65,8 +67,8 @@ def nearest(
             weights = importance[here]
             together = weights if len(weights) == size else weights.view(-1, size).T
             found = search_scales(panel, together, grid)
-        scales += found[0].split(rows)
-        zeros += [None] if found[1] is None else found[1].split(rows)
+        scales += torch.split(found[0], rows)
+        zeros += [None] if found[1] is None else torch.split(found[1], rows)
         codes[here] = _one_below_the_other(encode(panel, *found, grid), rows)
     return assemble(codes, scales, zeros, scheme, grid)
 

@@ -212,7 +212,7 @@ def _split(
     from quantkit.grid.quadratic import ratio
 
     start = 0
-    sums = [part.double().sum() for each in (losses, whole) for part in each.split(rows)]
+    sums = [part.double().sum() for each in (losses, whole) for part in torch.split(each, rows)]
     known = torch.stack(sums).cpu().tolist()  # one wait for the device
     for count, lost, power in zip(rows, known, known[len(rows) :], strict=False):
         part = slice(start, start + count)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from types import FrameType
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ _counts = Counts()
 class Pretended(torch.Tensor):
     """A tensor of the host, `inner`, that says it lies on the device."""
 
-    inner: torch.Tensor
+    inner: Any
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "Pretended":
@@ -98,15 +99,15 @@ class Pretended(torch.Tensor):
         made.inner = inner
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own says otherwise
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         return _run(func, args, kwargs or {})
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]
         return f"Pretended({self.inner!r})"
 
 
@@ -187,7 +188,8 @@ def _add(counter: Counter[str]) -> None:
 
 def _line() -> str:
     """The innermost line of quantkit that is running, or of a model's code, if none is."""
-    frame, model = sys._getframe(2), "?"
+    frame: FrameType | None = sys._getframe(2)
+    model = "?"
     while frame is not None:
         path = frame.f_code.co_filename
         for package in ("/quantkit/", "/eval/", "/cli/"):
@@ -229,14 +231,16 @@ def _made(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 @cache  # torch has one name to give away in a process
 def _device() -> torch.device:
     _setup_privateuseone_for_python_backend(NAME)
-    _library().fallback(lambda op, *args, **kwargs: _run(op, args, kwargs), "PrivateUse1")
+    _library().fallback(  # type: ignore[no-untyped-call]
+        lambda op, *args, **kwargs: _run(op, args, kwargs), "PrivateUse1"
+    )
     return torch.device(NAME, 0)
 
 
 @cache  # what it registers lives as long as it does
 def _library() -> torch.library.Library:
     """Factories have no tensor that tells the device: the dispatcher does."""
-    return torch.library.Library("_", "IMPL")
+    return torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def test_judging_and_generating_are_the_cpus(
 
     said = quantkit.generate(source, "abc", max_new_tokens=4, device="cpu")
     found = judged("cpu", source)
-    with pretended() as seen:
+    with pretended():
         assert quantkit.generate(source, "abc", max_new_tokens=4, device=DEVICE) == said
         there = judged(DEVICE, source, **kept)
         again = judged(DEVICE, str(tmp_path / "kept"))
@@ -109,7 +109,7 @@ def group(rows: int, features: int, tokens: int) -> Counts:
     inputs = torch.randn(1, tokens, features, generator=draw).bfloat16()
     with pretended() as seen:
         collector = InputCollector()
-        for part in inputs.to(DEVICE).split(64, 1):
+        for part in torch.split(inputs.to(DEVICE), 64, 1):
             collector.add(part)
         scheme = Scheme("int", 4, 128, symmetric=True)
         gptq.quantize([weight.to(DEVICE)], collector.finish(), scheme, torch.float16, GptqOptions())

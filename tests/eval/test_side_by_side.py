@@ -282,7 +282,7 @@ class Broken:
 
     def __init__(self, sound: ScoredModel) -> None:
         self.sound = sound
-        self.config, self.dtype = sound.config, sound.dtype
+        self.config, self.dtype, self.device = sound.config, sound.dtype, sound.device
 
     def walk(self, *input_ids: torch.Tensor, **options: Any) -> Iterator[list[torch.Tensor]]:
         return self.sound.walk(*input_ids, **options)
