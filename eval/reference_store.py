@@ -140,7 +140,7 @@ def read_store(folder: Path, text: EvaluationText, device: torch.device = CPU) -
     scores: ReferenceScores = (
         hidden_side(checkpoint, folder / "head", getattr(torch, index.dtype), text, device)
         if index.form == "hidden"
-        else TopKScores(checkpoint, text.spans)
+        else TopKScores(checkpoint, len(text.spans))
     )
     floor = checkpoint.tensor("floor") if "floor" in checkpoint.names else None
     return Reference(

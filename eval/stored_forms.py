@@ -9,7 +9,7 @@ import torch
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.shards import TensorSpec
 from quantkit.core.errors import RefusedError
-from quantkit.eval.scoring import Side, Span, TokenScores, slices
+from quantkit.eval.scoring import Side, Span, TokenScores, most_whole, slices
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.topk import KEPT, SAMPLES, TopK, compress, divergence
 from quantkit.model.opened import OpenModel
@@ -129,7 +129,7 @@ def _compressed(side: Side, text: EvaluationText, window: int) -> dict[str, torc
     """One window's rows; samples depend on the window alone, not on how it is sliced."""
     generator = torch.Generator().manual_seed(window)
     parts: dict[str, list[torch.Tensor]] = {}
-    for positions in slices(text.spans[window], side.vocabulary):
+    for positions in slices(text.spans[window], most_whole(side.vocabulary)):
         log_p = side.log_probs(window, positions)
         found = vars(compress(log_p, generator, KEPT, SAMPLES))
         targets = text.targets(window, positions).to(log_p.device)
@@ -141,24 +141,30 @@ def _compressed(side: Side, text: EvaluationText, window: int) -> dict[str, torc
 class TopKScores:
     """A stored reference of form `topk`, as `ReferenceScores`."""
 
-    def __init__(self, checkpoint: Checkpoint, spans: tuple[Span, ...]) -> None:
-        """`spans` are the scored positions of each window."""
-        if not all(f"sample_ids.{window}" in checkpoint.names for window in range(len(spans))):
+    def __init__(self, checkpoint: Checkpoint, windows: int) -> None:
+        """`windows` is the number of stored windows."""
+        if not all(f"sample_ids.{window}" in checkpoint.names for window in range(windows)):
             raise RefusedError(
                 f"`{checkpoint.folder.name}` contains no samples of the tail",
                 why="without them the KL of a few hundred tokens is 10 % too low",
                 hint="quantkit eval --save-reference, which stores them",
             )
         self._states = _Cached(checkpoint)
-        self._spans = spans
 
-    def against(
-        self, window: int, positions: slice, log_q: torch.Tensor, targets: torch.Tensor
-    ) -> TokenScores:
-        """Scores by their names in `Scores.beside`; `targets` were scored when it was stored."""
-        del targets
-        start = self._spans[window][0]
-        part = slice(positions.start - start, positions.stop - start)
+    def against(self, model: Side, window: int, span: Span, targets: torch.Tensor) -> TokenScores:
+        """`own` nll of the model, and scores by their names in `Scores.beside`.
+
+        The reference's own loss of the `targets` was computed when it was stored.
+        """
+        found: list[TokenScores] = []
+        for positions in slices(span, most_whole(model.vocabulary)):
+            part = slice(positions.start - span[0], positions.stop - span[0])
+            log_q = model.log_probs(window, positions)
+            own = token_nll(log_q, targets[part].to(log_q.device))
+            found.append({"own": own, **self._scores(window, part, log_q)})
+        return {name: torch.cat([scores[name] for scores in found]) for name in found[0]}
+
+    def _scores(self, window: int, part: slice, log_q: torch.Tensor) -> TokenScores:
         stored = {k: v[part].to(log_q.device) for k, v in self._states.window(window).items()}
         nll = stored.pop("nll")
         kept = TopK(**stored)

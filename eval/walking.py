@@ -9,7 +9,7 @@ import torch
 from quantkit.core.errors import RefusedError
 from quantkit.core.progress import Report, silent
 from quantkit.core.resources import TOKENS_PER_BATCH
-from quantkit.eval.scoring import Side, Span, self_divergence
+from quantkit.eval.scoring import Head, Side, Span, self_divergence
 from quantkit.eval.text import EvaluationText
 from quantkit.pipeline.memory import map_large_tensors
 
@@ -41,8 +41,8 @@ class ScoredModel(Protocol):
         The next block reads the yielded list, so a caller may replace its entries.
         """
 
-    def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """A function from the last block's rows (rows, width) to fp32 logits (rows, vocabulary)."""
+    def head(self) -> Head:
+        """What follows the blocks."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """An open model, plain or quantized: its tensors one at a time, its blocks one after the other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.calls import BlockInputs
 from quantkit.model.format_codes import format_codes
+from quantkit.model.head import Head
 from quantkit.model.skeleton import (
     Skeleton,
     is_linear,
@@ -26,7 +27,7 @@ from quantkit.model.skeleton import (
     persistent_buffers,
     tied_to,
 )
-from quantkit.model.walk import embed, head_of, release
+from quantkit.model.walk import embed, release
 from quantkit.model.weight_map import Convert, Place, WeightMap, map_weights
 
 if TYPE_CHECKING:
@@ -263,9 +264,9 @@ class OpenModel:
             pass
         return torch.cat(batches)
 
-    def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
+    def head(self) -> Head:
         """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary)."""
-        return head_of(self.skeleton, self.load, self.dtype)
+        return Head(self.skeleton, self.load, self.dtype)
 
 
 def computed_in(source: torch.dtype, device: torch.device) -> torch.dtype:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -14,9 +14,6 @@ from torch import nn
 from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.model.calls import BlockInputs, Slot, beside, stacked
 from quantkit.model.skeleton import Skeleton, persistent_buffers, said
-
-HEAD_ROWS = 8192
-"""Rows of the output head's weight that are converted to fp32 at once."""
 
 LoadModule = Callable[[str, nn.Module], None]
 """Gives module `name` real parameters in place of its meta ones (its own, not its children's)."""
@@ -137,64 +134,6 @@ def leave(skeleton: Skeleton, load: LoadModule, hidden: torch.Tensor) -> torch.T
     finally:
         handle.remove()
     return logits
-
-
-def head_of(
-    skeleton: Skeleton, load: LoadModule, dtype: torch.dtype
-) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Rows of the last block's output (rows, width) in `dtype` -> fp32 logits (rows, vocabulary).
-
-    The weights are read at the first call and kept as long as the function is; between two calls
-    the skeleton has none, so that models that share it may take turns.
-
-    The product with the head is in fp32 whatever the dtype: logits rounded to bf16 move a KL by
-    2e-5 nats.
-    """
-    head = skeleton.model.get_submodule(skeleton.head)
-    load = _once(load)
-
-    def logits(rows: torch.Tensor) -> torch.Tensor:
-        with _in_fp32(head) if dtype is not torch.float32 else nullcontext():
-            return leave(skeleton, load, rows[:, None]).squeeze(1).float()
-
-    return logits
-
-
-def _once(load: LoadModule) -> LoadModule:
-    """`load` that reads each module once and sets the same tensors at later calls."""
-    known: dict[str, dict[str, torch.Tensor]] = {}
-
-    def again(name: str, module: nn.Module) -> None:
-        if name not in known:
-            load(name, module)
-            parameters = module.named_parameters(recurse=False)
-            known[name] = dict([*parameters, *persistent_buffers(module)])
-        for key, tensor in known[name].items():
-            setattr(module, key, tensor)
-
-    return again
-
-
-@contextmanager
-def _in_fp32(head: nn.Module) -> Iterator[None]:
-    """Let `head` compute in fp32, if it is a plain linear."""
-    if not isinstance(head, nn.Linear):
-        yield
-        return
-    head.forward = functools.partial(_wide_product, head)  # type: ignore[method-assign]  # for one call
-    try:
-        yield
-    finally:
-        del head.forward
-
-
-def _wide_product(head: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
-    """`head(rows)` as fp32 (.., vocabulary) for rows (.., width), weights converted in slices."""
-    wide = rows.float()
-    parts = [wide @ part.float().T for part in torch.split(head.weight, HEAD_ROWS)]
-    logits = torch.cat(parts, dim=-1)
-    bias: torch.Tensor | None = head.bias
-    return logits if bias is None else logits + bias.float()
 
 
 @contextmanager

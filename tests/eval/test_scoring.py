@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -18,8 +18,32 @@ TOKENS = torch.randint(0, VOCAB, (WINDOWS, LENGTH), generator=GENERATOR)
 Make = Callable[..., EvaluationText]
 
 
-def side(hidden: torch.Tensor = HIDDEN, weight: torch.Tensor = WEIGHT) -> Side:
-    return Side(lambda window, at: hidden[window, at], lambda rows: rows @ weight.T, VOCAB)
+class Matrix:
+    """A head that is a product with `weight` (vocabulary, width), in tiles or all at once."""
+
+    def __init__(self, weight: torch.Tensor, *, tiled: bool) -> None:
+        self.weight, self.tiled = weight, tiled
+        self.asked: list[int] = []
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        self.asked.append(len(rows))
+        return rows @ self.weight.T
+
+    def is_product(self, rows: torch.Tensor) -> bool:
+        assert len(rows) > 0
+        return self.tiled
+
+    def tiles(self, rows: torch.Tensor, vocabulary: int, width: int) -> Iterator[torch.Tensor]:
+        assert self.tiled
+        self.asked.append(len(rows))
+        for part in torch.split(self.weight[:vocabulary], width):
+            yield rows @ part.T
+
+
+def side(
+    hidden: torch.Tensor = HIDDEN, weight: torch.Tensor = WEIGHT, *, tiled: bool = True
+) -> Side:
+    return Side(lambda window, at: hidden[window, at], Matrix(weight, tiled=tiled), VOCAB)
 
 
 @pytest.fixture
@@ -33,8 +57,12 @@ def scores(text_of_tokens: Make) -> Callable[..., Scores]:
     return make
 
 
-def test_equals_the_straightforward_computation(scores: Callable[..., Scores]) -> None:
-    found = scores()
+@pytest.mark.parametrize("tiled", [(True, True), (True, False), (False, False)])
+def test_equals_the_straightforward_computation(
+    text_of_tokens: Make, tiled: tuple[bool, bool]
+) -> None:
+    model, reference = side(MOVED, tiled=tiled[0]), side(tiled=tiled[1])
+    found = score_tokens(text_of_tokens(TOKENS), model, reference)
     p, q = (torch.log_softmax((h @ WEIGHT[:VOCAB].T).double(), -1) for h in (HIDDEN, MOVED))
     nll = -q.gather(2, TOKENS[:, 1:, None])[..., 0]
     expected = {
@@ -87,29 +115,39 @@ def test_a_window_does_not_depend_on_its_place(scores: Callable[..., Scores]) ->
         assert torch.equal(other.reshape(WINDOWS, -1), one.reshape(WINDOWS, -1)[order])
 
 
-def test_the_size_of_the_slices_changes_nothing(
-    scores: Callable[..., Scores], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tiled", [True, False])
+@pytest.mark.parametrize("limit", [("LOGIT_BYTES", 4 * VOCAB * 5), ("POSITIONS", 5), ("WIDEST", 7)])
+def test_the_size_of_slices_and_tiles_changes_nothing(
+    text_of_tokens: Make, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int], tiled: bool
 ) -> None:
-    plain = scores()
-    monkeypatch.setattr(scoring, "LOGIT_BYTES", 4 * VOCAB * 5)
-    sliced = scores()
+    def run() -> Scores:
+        return score_tokens(text_of_tokens(TOKENS), side(MOVED, tiled=tiled), side(tiled=tiled))
+
+    plain = run()
+    monkeypatch.setattr(scoring, *limit)
+    sliced = run()
     assert torch.allclose(sliced.nll, plain.nll, rtol=1e-6)
-    assert torch.allclose(sliced.beside["kl"], plain.beside["kl"], rtol=1e-4, atol=1e-6)
+    for name, values in plain.beside.items():
+        assert torch.allclose(sliced.beside[name], values, rtol=1e-5, atol=1e-9), name
+
+
+def test_a_models_loss_does_not_depend_on_the_reference(text_of_tokens: Make) -> None:
+    alone = score_tokens(text_of_tokens(TOKENS), side(MOVED))
+    assert torch.equal(score_tokens(text_of_tokens(TOKENS), side(MOVED), side()).nll, alone.nll)
 
 
 @pytest.mark.parametrize("vocab", [49_152, 262_144])
-def test_logits_in_memory_are_bounded(vocab: int, text_of_tokens: Make) -> None:
-    asked: list[int] = []
-
-    def head(rows: torch.Tensor) -> torch.Tensor:
-        asked.append(len(rows))
-        return torch.zeros(len(rows), 2)
-
+@pytest.mark.parametrize("tiled", [True, False])
+def test_logits_in_memory_are_bounded(vocab: int, tiled: bool, text_of_tokens: Make) -> None:
+    head = Matrix(torch.zeros(vocab, 4), tiled=tiled)
     text = text_of_tokens(torch.zeros(1, 512, dtype=torch.int64))
     score_tokens(text, Side(lambda _, at: torch.zeros(511, 4)[at], head, vocab))
-    assert sum(asked) == 511
-    assert max(asked) * vocab * 4 <= 64 << 20
-    assert max(asked) - min(asked) < len(asked)
+    assert sum(head.asked) == 511
+    assert max(head.asked) - min(head.asked) < len(head.asked)
+    if tiled:
+        assert head.asked == [511]
+    else:
+        assert max(head.asked) * vocab * 4 <= 64 << 20
 
 
 def test_without_a_reference_there_is_only_likelihood(text_of_tokens: Make) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from quantkit.calibration.tokens import load_tokenizer
 from quantkit.core.errors import RefusedError
+from quantkit.eval.scoring import Head
 from quantkit.eval.side_by_side import evaluate_models, evaluate_together, read_reference
 from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.walking import ScoredModel
@@ -287,15 +288,24 @@ class Broken:
     def walk(self, *input_ids: torch.Tensor, **options: Any) -> Iterator[list[torch.Tensor]]:
         return self.sound.walk(*input_ids, **options)
 
-    def head(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        head = self.sound.head()
+    def head(self) -> Head:
+        return BrokenHead(self.sound.head())
 
-        def logits(rows: torch.Tensor) -> torch.Tensor:
-            out = head(rows)
-            out[3] = torch.inf
-            return out
 
-        return logits
+class BrokenHead:
+    def __init__(self, sound: Head) -> None:
+        self.sound = sound
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return next(self.tiles(rows, 1 << 30, 1 << 30))
+
+    def is_product(self, rows: torch.Tensor) -> bool:
+        return self.sound.is_product(rows)
+
+    def tiles(self, rows: torch.Tensor, vocabulary: int, width: int) -> Iterator[torch.Tensor]:
+        for logits in self.sound.tiles(rows, vocabulary, width):
+            logits[3] = torch.inf
+            yield logits
 
 
 def test_logits_that_are_not_finite_make_it_invalid_and_are_counted(
