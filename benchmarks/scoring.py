@@ -2,9 +2,9 @@
 
     python scoring.py MODEL REFERENCE --text FILE [--windows 6] [--rounds 2]
 
-The forwards are the same evaluation with the logits thrown away as soon as they are computed: blocks
-and head products of both models and of the noise floor. Both run in turn, in one process each, and
-the figures are of the whole process less its start. Prints one JSON document.
+The forwards are the same evaluation with logits thrown away as soon as they are computed: blocks
+and head products of both models and of the noise floor. Both run in turn, each in its own process;
+what the process used before is not counted. Prints one JSON document.
 """
 
 import argparse

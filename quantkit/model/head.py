@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from quantkit.model.skeleton import Skeleton, persistent_buffers
-from quantkit.model.walk import LoadModule, leave
-
 HEAD_ROWS = 8192
 """Rows of the output head's weight that are converted to fp32 at once."""
 PROBE = 1e4
 """Logits up to this size must leave the model as they leave its head."""
 
+Leave = Callable[[torch.Tensor], torch.Tensor]
+"""The last block's output (sequences, length, width) -> logits (sequences, length, vocabulary)."""
 Product = Callable[[Any, torch.Tensor], torch.Tensor]
 """Head (a linear) and its input (.., width) -> logits (.., vocabulary)."""
 
@@ -23,18 +22,14 @@ Product = Callable[[Any, torch.Tensor], torch.Tensor]
 class Head:
     """Rows of the last block's output (rows, width) in `dtype` -> fp32 logits (rows, vocabulary).
 
-    The weights are read at the first call and kept as long as the object is; between two calls
-    the skeleton has none, so that models that share it may take turns.
-
     The product with the head is in fp32 whatever the dtype: logits rounded to bf16 move a KL by
     2e-5 nats.
     """
 
-    def __init__(self, skeleton: Skeleton, load: LoadModule, dtype: torch.dtype) -> None:
-        """`load` gives a module its weights; `dtype` is that of the computation."""
-        self._skeleton = skeleton
-        self._load = _once(load)
-        self._module = skeleton.model.get_submodule(skeleton.head)
+    def __init__(self, module: nn.Module, leave: Leave, dtype: torch.dtype) -> None:
+        """`module` is the head itself, which `leave` calls; `dtype` that of the computation."""
+        self._module = module
+        self._through = leave
         self._narrow = dtype is not torch.float32
         self._is_product: bool | None = None
 
@@ -93,27 +88,12 @@ class Head:
 
     def _leave(self, rows: torch.Tensor, product: Product | None) -> torch.Tensor:
         with torch.no_grad(), _computing(self._module, product):
-            return leave(self._skeleton, self._load, rows[:, None]).squeeze(1).float()
+            return self._through(rows[:, None]).squeeze(1).float()
 
 
 def _bias(head: nn.Linear) -> list[torch.Tensor]:
     bias: torch.Tensor | None = head.bias
     return [] if bias is None else [bias]
-
-
-def _once(load: LoadModule) -> LoadModule:
-    """`load` that reads each module once and sets the same tensors at later calls."""
-    known: dict[str, dict[str, torch.Tensor]] = {}
-
-    def again(name: str, module: nn.Module) -> None:
-        if name not in known:
-            load(name, module)
-            parameters = module.named_parameters(recurse=False)
-            known[name] = dict([*parameters, *persistent_buffers(module)])
-        for key, tensor in known[name].items():
-            setattr(module, key, tensor)
-
-    return again
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from quantkit.model.skeleton import (
     persistent_buffers,
     tied_to,
 )
-from quantkit.model.walk import embed, release
+from quantkit.model.walk import embed, leave, once, release
 from quantkit.model.weight_map import Convert, Place, WeightMap, map_weights
 
 if TYPE_CHECKING:
@@ -265,8 +265,13 @@ class OpenModel:
         return torch.cat(batches)
 
     def head(self) -> Head:
-        """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary)."""
-        return Head(self.skeleton, self.load, self.dtype)
+        """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary).
+
+        The weights are read at the first call and kept as long as the head is; between two calls
+        the skeleton has none, so that models that share it may take turns.
+        """
+        load, module = once(self.load), self.skeleton.model.get_submodule(self.skeleton.head)
+        return Head(module, lambda hidden: leave(self.skeleton, load, hidden), self.dtype)
 
 
 def computed_in(source: torch.dtype, device: torch.device) -> torch.dtype:

@@ -136,6 +136,21 @@ def leave(skeleton: Skeleton, load: LoadModule, hidden: torch.Tensor) -> torch.T
     return logits
 
 
+def once(load: LoadModule) -> LoadModule:
+    """`load` that reads each module once and sets the same tensors at later calls."""
+    known: dict[str, dict[str, torch.Tensor]] = {}
+
+    def again(name: str, module: nn.Module) -> None:
+        if name not in known:
+            load(name, module)
+            parameters = module.named_parameters(recurse=False)
+            known[name] = dict([*parameters, *persistent_buffers(module)])
+        for key, tensor in known[name].items():
+            setattr(module, key, tensor)
+
+    return again
+
+
 @contextmanager
 def _no_embedding(skeleton: Skeleton, hidden: torch.Tensor) -> Iterator[None]:
     """Embed every token as zeros, which take no memory, for what follows the blocks."""
