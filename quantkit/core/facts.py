@@ -45,7 +45,9 @@ class ModelFacts:
     `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense,
     `head` the output head. `dtype` is the model's own ("bfloat16", "float16", "float32").
     `block_prefix` is the path of the block list in the checkpoint, e.g. `model.layers`, and
-    `block_module` that in transformers' model.
+    `block_module` that in transformers' model. `matrices` names what is no linear there, but has a
+    matrix as a weight that is copied: routers, and layers that the model's class does not have.
+    Engines make linears of them.
     """
 
     schemes: Mapping[str, Scheme]
@@ -54,6 +56,12 @@ class ModelFacts:
     dtype: str
     block_prefix: str
     block_module: str = ""
+    matrices: tuple[str, ...] = ()
+
+    @property
+    def unquantized(self) -> tuple[str, ...]:
+        """Sorted names of all that an engine must make no quantized linear of."""
+        return tuple(sorted({*self.dense, *self.matrices}))
 
     @property
     def dense(self) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
         "group_size": scheme.group_size or -1,
         "zero_point": True,
         "version": "gemm",
-        "modules_to_not_convert": list(model.dense),
+        "modules_to_not_convert": list(model.unquantized),
         "dynamic": {f"-:^{rule}$": {} for rule in rules},
     }
 

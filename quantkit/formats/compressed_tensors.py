@@ -109,8 +109,8 @@ def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
 def config(model: ModelFacts) -> dict[str, Any]:
     """The block that transformers, vLLM and SGLang read, with one config group per scheme.
 
-    A single scheme targets the class `Linear`. Several schemes list their linears by name: engines
-    merge groups differently if a linear matches two of them.
+    A single scheme targets the class `Linear`, which in vLLM routers are, too. Several schemes list
+    their linears by name: engines merge groups differently if a linear matches two of them.
     """
     schemes = model.by_scheme()
     layouts = {_layout(scheme) for scheme in schemes}
@@ -122,7 +122,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
             f"group_{i}": _group(scheme, ["Linear"] if len(schemes) == 1 else names)
             for i, (scheme, names) in enumerate(schemes.items())
         },
-        "ignore": list(model.dense),
+        "ignore": list(model.unquantized),
         "kv_cache_scheme": None,
         "global_compression_ratio": None,
     }

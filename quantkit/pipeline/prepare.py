@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from torch import nn
+
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
@@ -183,7 +185,22 @@ def model_facts(prepared: Prepared) -> ModelFacts:
         dtype=prepared.model.dtype_name,
         block_prefix=prefix,
         block_module=skeleton.prefix,
+        matrices=_matrices(prepared),
     )
+
+
+def _matrices(prepared: Prepared) -> tuple[str, ...]:
+    """Stored names of copied modules with a matrix that are neither linears nor embeddings."""
+    weights, model = prepared.model.weights, prepared.model.skeleton.model
+    known = {
+        weights.modules.get(name)
+        for name, module in model.named_modules()
+        if is_linear(module) or isinstance(module, nn.Embedding)
+    }
+    shapes = {n: tensor.shape for n, tensor in prepared.model.checkpoint.names.items()}
+    stored = (n for n, shape in shapes.items() if len(shape) == 2 and n not in weights.cut)
+    parts = (name.rpartition(".") for name in stored)
+    return tuple(module for module, _, key in parts if key == "weight" and module not in known)
 
 
 def linears_of(

@@ -1,0 +1,50 @@
+"""What an artifact's config tells engines to leave alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import quantkit
+
+
+def matrices(folder: Path) -> set[str]:
+    """Modules of an artifact whose weight is a matrix as it was, but for the embedding."""
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        names = [name for name in file.keys() if name.endswith(".weight") and "embed" not in name]  # noqa: SIM118
+        shapes = {name: file.get_slice(name).get_shape() for name in names}
+    return {name.removesuffix(".weight") for name, shape in shapes.items() if len(shape) == 2}
+
+
+@pytest.mark.parametrize(
+    ("output", "symmetric", "key"),
+    [("compressed-tensors", True, "ignore"), ("awq", False, "modules_to_not_convert")],
+)
+@pytest.mark.parametrize("family", ["experts_apart", "experts_renamed", "shared_expert"])
+def test_every_matrix_that_is_copied_is_named(
+    tiny_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    family: str,
+    output: str,
+    symmetric: bool,
+    key: str,
+) -> None:
+    """Routers and draft layers too: vLLM makes quantized linears of all that is not named."""
+    source = tiny_checkpoint(family, private=True)
+    weights = source / "model.safetensors"
+    draft = {"model.layers.9.eh_proj.weight": torch.randn(32, 64)}
+    save_file(load_file(weights) | draft, weights, metadata={"format": "pt"})
+    recipe = quantkit.build_recipe(
+        None, method="rtn", format=output, group_size=32, symmetric=symmetric, samples=0
+    )
+    folder = quantkit.quantize(str(source), tmp_path / "out", recipe=recipe, evaluate=False).output
+    block = json.loads((folder / "config.json").read_text())["quantization_config"]
+    copied = matrices(folder)
+    assert any(name.endswith("gate") for name in copied)
+    assert "model.layers.9.eh_proj" in copied
+    assert copied <= set(block[key])
+    assert not {name for name in block[key] if ".experts." in name}
