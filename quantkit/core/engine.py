@@ -1,6 +1,6 @@
 """The contract of an engine: which formats and schemes it loads, as rules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from quantkit.core.facts import LinearFacts
@@ -28,6 +28,8 @@ class Engine:
         folder. The model card of each artifact that the engine loads contains it.
     refuses_slice(format, scheme, whole, slice): as `refuses`, for the slice of a linear that one
         tensor-parallel rank holds, or for linears that the engine fuses into one.
+    refuses_mix(schemes): why the engine does not load linears in these schemes together, by the
+        name of each linear (None: dense).
     refuses_gpu(format, scheme, capability): as `refuses`, for a GPU. `capability` is CUDA's
         ("8.9"), or the architecture's name for other makers. `scheme` None: unquantized linears.
     serves(dtype, model type, capability): the default dtype, as safetensors names it, in which the
@@ -44,6 +46,7 @@ class Engine:
     refuses: Callable[[str, Scheme, LinearFacts], str | None]
     usage: Callable[[str], str]
     refuses_slice: Callable[[str, Scheme, LinearFacts, LinearFacts], str | None] = no_fault
+    refuses_mix: Callable[[Mapping[str, Scheme | None]], str | None] = no_fault
     refuses_gpu: Callable[[str, Scheme | None, str], str | None] = no_fault
     serves: Callable[[str, str, str | None], str] = same_dtype
     serve: str = ""

@@ -1,6 +1,6 @@
 """Names, shapes and dtypes of linears and models, for formats, engines and plans."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from quantkit.core.errors import RefusedError
@@ -10,6 +10,9 @@ Layout = dict[str, tuple[str, tuple[int, ...]]]
 """The tensors of one linear: suffix -> dtype as safetensors names it, and shape."""
 STORED = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 """Dtypes of models and scales as safetensors names them."""
+
+EXPERTS = ".experts."
+"""What stands before the number in the name of each expert."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,12 @@ class ModelFacts:
     @property
     def unquantized(self) -> tuple[str, ...]:
         """Sorted names of all that an engine must make no quantized linear of."""
-        return tuple(sorted({*self.dense, *self.matrices}))
+        return tuple(sorted({*self.dense, *self.matrices, *self.dense_experts}))
+
+    @property
+    def dense_experts(self) -> tuple[str, ...]:
+        """Sorted names of lists of experts of which none is quantized: vLLM asks for the list."""
+        return tuple(sorted(_lists({*self.dense, *self.matrices}) - _lists(self.schemes)))
 
     @property
     def dense(self) -> tuple[str, ...]:
@@ -99,3 +107,7 @@ class ModelFacts:
                 hint="--format compressed-tensors",
             )
         return schemes[0]
+
+
+def _lists(names: Iterable[str]) -> set[str]:
+    return {f"{name.partition(EXPERTS)[0]}.experts" for name in names if EXPERTS in name}

@@ -70,6 +70,11 @@ class Plan:
         return sum(size for size, quantized in sizes if quantized) / total if total else 0.0
 
     @property
+    def by_name(self) -> dict[str, Scheme | None]:
+        """Linear -> its scheme, None where it is left dense."""
+        return {each.linear.name: each.scheme for each in self.dispositions}
+
+    @property
     def skipped(self) -> tuple[str, ...]:
         """Names of the unquantized linears."""
         return tuple(d.linear.name for d in self.dispositions if d.scheme is None)

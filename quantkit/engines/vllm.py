@@ -1,11 +1,14 @@
 """vLLM, on CUDA and with its CPU build.
 
 The rules are those of all its kernels together. The CPU build has fewer: 4-bit weights, and
-8-bit weights with 8-bit activations.
+8-bit weights with 8-bit activations. For experts it has kernels on processors with AMX only, where
+a softmax chooses them: 4 bits (in compressed-tensors symmetric in groups of 64 or 128), and W8A8.
 """
 
+from collections.abc import Mapping
+
 from quantkit.core.engine import Engine
-from quantkit.core.facts import LinearFacts
+from quantkit.core.facts import EXPERTS, LinearFacts
 from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
@@ -58,6 +61,16 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
     return None
 
 
+def refuses_mix(schemes: Mapping[str, Scheme | None]) -> str | None:
+    """Why vLLM would not load linears together: it makes one of all the experts of a block."""
+    seen: dict[str, Scheme | None] = {}
+    for name, scheme in schemes.items():
+        block, expert, _ = name.partition(EXPERTS)
+        if expert and seen.setdefault(block, scheme) != scheme:
+            return f"vLLM requires one scheme for all experts of a block, unlike in `{block}`"
+    return None
+
+
 def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why vLLM has no kernel for a GPU (its kernels' get_min_capability; issue 54311 for SM100)."""
     if capability == "metal":
@@ -106,6 +119,7 @@ ENGINE = Engine(
     refuses=refuses,
     usage=usage,
     refuses_slice=refuses_slice,
+    refuses_mix=refuses_mix,
     refuses_gpu=refuses_gpu,
     serves=serves,
     serve="vllm serve",

@@ -135,7 +135,7 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
         block["block_name_to_quantize"] = model.block_module
     left_out = [name for name in model.dense if _in_block(name)]
     if left_out:
-        rules = (name.replace(".", r"\.") for name in left_out)
+        rules = (name.replace(".", r"\.") for name in (*left_out, *model.dense_experts))
         block["dynamic"] = {f"-:^{rule}$": {} for rule in rules}
     prefix = f"{model.block_prefix}."
     if beside := [name for name in left_out if name.startswith(prefix)]:

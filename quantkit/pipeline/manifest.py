@@ -76,5 +76,5 @@ def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
             for each in prepared.plan.dispositions
             if each.scheme is not None
         )
-        reason = next((r for r in reasons if r), None)
+        reason = next((r for r in reasons if r), None) or engine.refuses_mix(prepared.plan.by_name)
         yield name, reason.partition("; try: ")[0] if reason else None

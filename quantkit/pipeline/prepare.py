@@ -61,6 +61,9 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     require_chain(model.skeleton)
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
+    for engine in engines:
+        if fault := engine.refuses_mix(plan.by_name):
+            raise RefusedError(fault, hint="give all of them the same scheme")
     if warning := unloaded(output):
         plan = replace(plan, remarks=(*plan.remarks, warning))
     plan = _with_the_rest(plan, model, idle, routers)

@@ -45,7 +45,7 @@ def gptqmodel(folder: str, tokens: list[list[int]]) -> Answer:
 
 
 def vllm(folder: str, tokens: list[list[int]]) -> Answer:
-    """Log-probabilities after all but the last token, fp16."""
+    """Log-probabilities of all tokens, after each place but the last, fp16."""
     from vllm import LLM, SamplingParams
     from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -55,13 +55,13 @@ def vllm(folder: str, tokens: list[list[int]]) -> Answer:
         enforce_eager=True,
         max_model_len=64,
         max_num_seqs=2,
-        max_logprobs=256,
+        max_logprobs=-1,
         skip_tokenizer_init=True,
     )
-    ask = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=256, detokenize=False)
+    ask = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=-1, detokenize=False)
     prompts = [{"prompt_token_ids": ids} for ids in tokens]
     rows = [
-        [[place[token].logprob for token in range(256)] for place in out.prompt_logprobs[1:]]
+        [[place[token].logprob for token in range(len(place))] for place in out.prompt_logprobs[1:]]
         for out in engine.generate(prompts, ask, use_tqdm=False)
     ]
     del engine

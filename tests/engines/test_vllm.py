@@ -62,3 +62,14 @@ def test_refuses(output: str, scheme: Scheme, reason: str) -> None:
 def test_lists_no_format_that_it_has_no_loader_for() -> None:
     assert "bitsandbytes" not in ENGINE.formats
     assert {case[0].replace("_", "-") for case in CASES.values()} <= set(ENGINE.formats)
+
+
+def test_refuses_experts_of_a_block_in_several_schemes() -> None:
+    """ "All MoE projections need to have same quantization scheme", says vLLM."""
+    names = [f"model.layers.0.mlp.experts.{i}.{part}" for i in (0, 1) for part in ("up", "down")]
+    alike: dict[str, Scheme | None] = dict.fromkeys(names, W4)
+    other: dict[str, Scheme | None] = {"model.layers.1.mlp.experts.0.up": None, "lm_head": None}
+    assert ENGINE.refuses_mix(alike | other) is None
+    for scheme in (W4_CHANNEL, None):
+        fault = ENGINE.refuses_mix(alike | {names[-1]: scheme})
+        assert "model.layers.0.mlp" in (fault or "")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import quantkit
+from quantkit.core.recipe import Override
 
 
 def matrices(folder: Path) -> set[str]:
@@ -48,3 +50,39 @@ def test_every_matrix_that_is_copied_is_named(
     assert "model.layers.9.eh_proj" in copied
     assert copied <= set(block[key])
     assert not {name for name in block[key] if ".experts." in name}
+
+
+@pytest.mark.parametrize(
+    ("output", "key", "entry"),
+    [
+        ("gptq", "dynamic", r"-:^model\.layers\.1\.mlp\.experts$"),
+        ("awq", "modules_to_not_convert", "model.layers.1.mlp.experts"),
+    ],
+)
+def test_experts_that_are_all_dense_are_named_as_a_list(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, output: str, key: str, entry: str
+) -> None:
+    """vLLM asks for the list of a block's experts, never for one of them."""
+    recipe = quantkit.build_recipe(
+        None, method="rtn", format=output, symmetric=output == "gptq", group_size=32, samples=0
+    )
+    left = (Override("model.layers.1.mlp.experts.*", skip=True),)
+    recipe = replace(recipe, overrides=left, allow_partial=True)
+    source = str(tiny_checkpoint("experts_apart"))
+    folder = quantkit.quantize(source, tmp_path / "out", recipe=recipe, evaluate=False).output
+    block = json.loads((folder / "config.json").read_text())["quantization_config"]
+    assert [name for name in block[key] if name.endswith(("experts", "experts$"))] == [entry]
+
+
+def test_vllm_is_not_promised_for_experts_of_a_block_in_several_schemes(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = str(tiny_checkpoint("experts_apart"))
+    recipe = quantkit.build_recipe(
+        None, method="rtn", format="compressed-tensors", group_size=32, samples=0
+    )
+    mixed = replace(recipe, overrides=(Override("*.experts.*.down_proj", bits=8),))
+    result = quantkit.quantize(source, tmp_path / "out", recipe=mixed, evaluate=False)
+    assert "one scheme" in (result.engines["vllm"] or "")
+    with pytest.raises(quantkit.QuantkitError, match="one scheme"):
+        quantkit.dry_run(source, recipe=replace(mixed, engines=("vllm",)))
