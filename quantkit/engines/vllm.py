@@ -26,10 +26,17 @@ METHODS = (
     *("gptq", "gptq_marlin", "humming", "inc", "modelopt", "modelopt_fp4", "modelopt_mixed"),
     *("modelopt_mxfp8", "moe_wna16", "mxfp4", "quark", "torchao"),
 )
+MAMBA = ("falcon_mamba", "jamba", "mamba")
+"""Model types whose Mamba layers it makes without any quantization (`MambaMixer`)."""
+MIXERS = (".mamba.", ".mixer.")
 
 
-def refuses(output: str, scheme: Scheme, _linear: LinearFacts) -> str | None:
+def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why vLLM would not load a linear."""
+    if linear.model_type in MAMBA and any(part in linear.name for part in MIXERS):
+        return f"vLLM does not quantize the Mamba layers of {linear.model_type}"
+    if linear.model_type in MAMBA and output in ("gptq", "gptq-v2"):
+        return f"vLLM's loader of {linear.model_type} stops at GPTQ's `g_idx`"
     if output in ("gptq", "gptq-v2"):
         if not scheme.symmetric:
             return "vLLM loads symmetric GPTQ only; try: --format compressed-tensors"

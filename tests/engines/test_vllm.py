@@ -6,6 +6,7 @@ value on the edge between two of 256 steps may go either way, they are wider.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,13 @@ def test_refuses_experts_of_a_block_in_several_schemes() -> None:
     for scheme in (W4_CHANNEL, None):
         fault = ENGINE.refuses_mix(alike | {names[-1]: scheme})
         assert "model.layers.0.mlp" in (fault or "")
+
+
+def test_refuses_mamba_layers_that_it_makes_without_quantization() -> None:
+    """Seen with Jamba: it stops at the codes of `mamba.in_proj`, and in GPTQ at any `g_idx`."""
+    mixer = LinearFacts("model.layers.0.mamba.in_proj", 512, 256, model_type="jamba")
+    other = replace(mixer, name="model.layers.0.feed_forward.up_proj")
+    assert "Mamba layers" in (ENGINE.refuses("awq", W4, mixer) or "")
+    assert ENGINE.refuses("awq", W4, other) is None
+    assert "g_idx" in (ENGINE.refuses("gptq", W4, other) or "")
+    assert ENGINE.refuses("awq", W4, replace(mixer, model_type="nemotron_h")) is None
