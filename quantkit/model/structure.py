@@ -8,6 +8,7 @@ the block's full-precision output unchanged.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ TOLERANCE = 1e-5
 """Largest relative change of a block's fp32 output under which a rescaling counts as exact:
 above the rounding of fp32 (about 1e-7 an operation), below any change of the function."""
 
+CPU = torch.device("cpu")
 NONE: Mapping[str, str] = MappingProxyType({})
 _TOKENS = 12
 """Length of the traced sequence: one forward is cheap, and later positions show token mixing."""
@@ -102,8 +104,10 @@ class Structure:
         return self.kinds[self.blocks[index]]
 
 
-def trace_structure(skeleton: Skeleton, repeats: Mapping[str, str] = NONE) -> Structure:
-    """The structure of every block, from one forward of random numbers per kind of block.
+def trace_structure(
+    skeleton: Skeleton, repeats: Mapping[str, str] = NONE, device: torch.device = CPU
+) -> Structure:
+    """The structure of every block, from forwards of random numbers on `device` per kind of block.
 
     `repeats`, as in `WeightMap`, names modules with the weights of others. None of these is
     rescaled: it would have to suit several blocks.
@@ -112,7 +116,7 @@ def trace_structure(skeleton: Skeleton, repeats: Mapping[str, str] = NONE) -> St
         RefusedError: the blocks cannot be run one by one on hidden states.
     """
     try:
-        return _traced(skeleton, repeats)
+        return _traced(skeleton, repeats, device)
     except (QuantkitError, MemoryError):
         raise
     except Exception as error:  # modeling code can raise anything when a config is wrong
@@ -123,9 +127,10 @@ def trace_structure(skeleton: Skeleton, repeats: Mapping[str, str] = NONE) -> St
         ) from error
 
 
-def _traced(skeleton: Skeleton, repeats: Mapping[str, str]) -> Structure:
-    (entered,), (inputs,) = embed(skeleton, _load_zeros, [torch.arange(_TOKENS)[None]])
-    hidden = torch.randn(entered.shape, generator=torch.Generator().manual_seed(0))
+def _traced(skeleton: Skeleton, repeats: Mapping[str, str], device: torch.device) -> Structure:
+    ids = torch.arange(_TOKENS, device=device)[None]
+    (entered,), (inputs,) = embed(skeleton, partial(_load_zeros, device), [ids])
+    hidden = torch.randn(entered.shape, generator=torch.Generator().manual_seed(0)).to(device)
     seen: dict[Any, int] = {}
     kinds: list[BlockStructure] = []
     blocks: list[int] = []
@@ -161,12 +166,13 @@ def _head_dim(config: Any, block: nn.Module) -> int:
     return text.hidden_size // heads if isinstance(heads, int) else 1 << 30
 
 
-def _load_zeros(_: str, module: nn.Module) -> None:
+def _load_zeros(device: torch.device, _: str, module: nn.Module) -> None:
+    """Set parameters of zeros in fp32, which take no memory, and persistent buffers of ones."""
     for key, parameter in module.named_parameters(recurse=False):
-        zeros = torch.zeros(parameter.shape)
+        zeros = torch.zeros((), device=device).expand(parameter.shape)
         setattr(module, key, nn.Parameter(zeros, requires_grad=False))
     for key, buffer in persistent_buffers(module):
-        setattr(module, key, torch.ones(buffer.shape, dtype=buffer.dtype))
+        setattr(module, key, torch.ones(buffer.shape, dtype=buffer.dtype, device=device))
 
 
 def _trace_block(
@@ -182,7 +188,7 @@ def _trace_block(
 
     All experts are alike: one of them is traced, on all tokens, and stands for the others.
     """
-    block = random_copy(meta_block)
+    block = random_copy(meta_block, hidden.device)
     stacks = dict(experts_in(block))
     every = dict(experts_in(meta_block))
     routers = routers_of(meta_block, every)
@@ -325,7 +331,7 @@ def _exact(
     """
     rows = pair.rows(torch.empty(_width(block, pair.consumers))).numel()
     generator = torch.Generator().manual_seed(2)
-    s = torch.rand(rows, generator=generator) * 1.5 + 0.5
+    s = (torch.rand(rows, generator=generator) * 1.5 + 0.5).to(reference.device)
     with _scaled(block, pair, s):
         change = (run() - reference).abs().max() / reference.abs().max()
     return bool(change <= TOLERANCE)

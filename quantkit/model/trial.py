@@ -14,18 +14,18 @@ Calls = list[tuple[str, torch.Tensor]]
 """Tensors by module, in call order."""
 
 
-def random_copy(meta_block: nn.Module) -> nn.Module:
+def random_copy(meta_block: nn.Module, device: torch.device) -> nn.Module:
     """The block in fp32 with random weights of a size that keeps activations near one."""
     block = copy.deepcopy(meta_block)
     for _, stack in experts_in(block):
         keep_one(stack)
-    block = block.to_empty(device="cpu").float()
+    block = block.float().to_empty(device=device)
     original = dict(meta_block.named_buffers())
     for name, buffer in block.named_buffers():
         buffer.copy_(torch.ones(()) if original[name].is_meta else original[name])
     generator = torch.Generator().manual_seed(1)
     for parameter in block.parameters():
-        values = torch.randn(parameter.shape, generator=generator)
+        values = torch.randn(parameter.shape, generator=generator).to(device)
         if parameter.ndim == 1:
             parameter.data.copy_(1 + 0.1 * values)
         else:

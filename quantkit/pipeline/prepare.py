@@ -57,7 +57,7 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
     require_own_weights(model.skeleton, model.weights.repeats)
-    structure = trace_structure(model.skeleton, model.weights.repeats)
+    structure = trace_structure(model.skeleton, model.weights.repeats, model.device)
     require_chain(model.skeleton)
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))

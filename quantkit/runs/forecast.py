@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from quantkit.bench.memory import resident_bytes
 from quantkit.bench.throughput import run_kernels, time_machine
 from quantkit.checkpoint.dtypes import DTYPE_NAMES
@@ -25,6 +27,7 @@ from quantkit.planning.run.estimate import on_machine
 from quantkit.planning.run.files import Run, plan_run
 from quantkit.planning.run.timing import MachineSpeed, recall, remember
 
+CPU = torch.device("cpu")
 LARGE = 200_000_000
 """From so many weights on a run takes minutes, and half a minute of timing is worth it."""
 MARGIN = 1.1
@@ -105,19 +108,23 @@ def _cut(model: OpenModel) -> dict[str, TensorInfo]:
     return names
 
 
-def require_memory(plan: Plan) -> None:
-    """Check that the planned peak fits into free memory.
+def require_memory(plan: Plan, device: torch.device = CPU) -> None:
+    """Check that the planned peak fits into the free memory of `device`.
 
     Raises:
         ResourceError: it exceeds free memory by more than MARGIN.
     """
-    free = available_bytes()
-    if free is None or plan.memory is None or plan.memory.rss_bytes is None:
+    if device.type == "cuda":
+        free: int | None = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = available_bytes() if plan.memory and plan.memory.rss_bytes else None
+    if free is None or plan.memory is None:
         return
     most = plan.memory.peak
     if most.bytes > MARGIN * free:
+        of = "memory" if device.type == "cpu" else f"memory on {device}"
         raise ResourceError(
-            f"the run needs about {size(most.bytes)} of memory, but {size(free)} are free",
+            f"the run needs about {size(most.bytes)} of {of}, but {size(free)} are free",
             why=f"{most.name}: {most.rule}",
             hint="fewer or shorter calibration windows, e.g. --samples 32",
         )

@@ -145,7 +145,7 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     plan = plan_here(order.prepared, windows, order.max_shard_size, session.report)
     prepared = replace(order.prepared, plan=plan)
     session.report(Progress("plan", 1, 1, summary(plan)))
-    require_memory(plan)
+    require_memory(plan, order.prepared.model.device)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
     with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
         built = build(prepared, writer, ids, session)

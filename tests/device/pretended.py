@@ -10,6 +10,7 @@ makes no view counts as one launch.
 
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,7 +76,33 @@ class Counts:
         return "\n".join(parts)
 
 
-_lock = threading.Lock()
+@dataclass
+class Held:
+    """Bytes of the tensors on the device: by the storage of the host, now, and at the peak."""
+
+    owners: Counter[int] = field(default_factory=Counter)
+    now: int = 0
+    peak: int = 0
+
+    def take(self, storage: int, size: int) -> None:
+        """A tensor was made that lies in a storage of `size` bytes."""
+        with _lock:
+            self.owners[storage] += 1
+            if self.owners[storage] == 1:
+                self.now += size
+                self.peak = max(self.peak, self.now)
+
+    def leave(self, storage: int, size: int) -> None:
+        """A tensor is gone."""
+        with _lock:
+            self.owners[storage] -= 1
+            if not self.owners[storage]:
+                del self.owners[storage]
+                self.now -= size
+
+
+_lock = threading.RLock()  # a tensor may go while another one is counted
+_held = Held()
 _counts = Counts()
 
 
@@ -97,6 +124,10 @@ class Pretended(torch.Tensor):
             requires_grad=False,
         )
         made.inner = inner
+        storage = inner.untyped_storage()
+        whole = storage.data_ptr(), storage.nbytes()
+        _held.take(*whole)
+        weakref.finalize(made, _held.leave, *whole)
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -180,6 +211,11 @@ def _count(func: Any, name: str, args: tuple[Any, ...]) -> None:
         _add(_counts.launches)
 
 
+def peak_bytes() -> int:
+    """The most bytes that tensors on the device had at a time since `pretended` was entered."""
+    return _held.peak
+
+
 def _add(counter: Counter[str]) -> None:
     line = _line()
     with _lock:
@@ -249,6 +285,7 @@ def pretended() -> Iterator[Counts]:
     _device()
     for counter in vars(_counts).values():
         counter.clear()
+    _held.peak = _held.now
     functional = torch.nn.functional
     attention, tensor = functional.scaled_dot_product_attention, torch.tensor
     functional.scaled_dot_product_attention = _attention(attention)

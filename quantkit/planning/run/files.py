@@ -248,4 +248,5 @@ def _task(group: list[PlannedTensor], quantized: Quantized, run: Run) -> GroupSh
         sample=2 * SAMPLE if run.tokens else 0,
         mixes_tokens=group[0].part == "attention" and group[0].split != "columns",
         widened=run.itemsize != 4 or linear.transposed,
+        device=run.device,
     )

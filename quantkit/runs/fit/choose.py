@@ -151,7 +151,7 @@ def measure(
         raise RefusedError("fit needs calibration text", hint="--samples 128")
     windows = tuple(calibration.input_ids.shape)
     build = plan_here(problem.prepared, windows, DEFAULT_SHARD_SIZE, session.report)
-    require_memory(build)
+    require_memory(build, problem.prepared.model.device)
     show_effort(problem, calibration, build, machine_speed, session.report)
     return with_costs(problem, calibration, session.report), calibration
 
