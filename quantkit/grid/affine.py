@@ -65,10 +65,14 @@ class AffineGrid:
         Results are finite and never 0; a scale of 0 becomes 1. Codes must be computed with these
         scales: rounding the scales after the codes would change the dequantized weights.
         """
-        info = torch.finfo(self.dtype)
-        least = max(info.smallest_normal * info.eps, 2.0**-126)  # keeps 1 / scale finite in fp32
-        stored = scales.abs().clamp(least, info.max).to(self.dtype).float().copysign(scales)
+        stored = scales.abs().clamp(*self.limits).to(self.dtype).float().copysign(scales)
         return torch.where(scales == 0, 1.0, stored)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the largest magnitude of a stored scale."""
+        info = torch.finfo(self.dtype)
+        return max(info.smallest_normal * info.eps, 2.0**-126), info.max  # 1 / scale fits in fp32
 
 
 def snap(

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import torch
 
 from quantkit.grid.affine import AffineGrid, Bounds
+from quantkit.grid.kernel import kernel_for
+from quantkit.grid.search import Near
 from quantkit.grid.tiles import tiles
 
 LEAF = 16  # columns rounded one by one between two matrix products
@@ -70,16 +72,21 @@ def ldlq(
     columns: fp32 (d, rows), the weights by position; not modified. `candidates` proposes scales for
     each group. Each candidate runs through the recursion inside the group, and every row keeps the
     one with the lowest loss. Groups are contiguous by position; d is a multiple of `group_size`.
+
+    A kernel takes experts as a leading dimension of all tensors, too; it knows no candidates but
+    `Near`.
     """
-    width = max(16, tiles(columns.device.type).ldlq // columns.shape[0])
+    kernel = kernel_for(columns, group_size) if isinstance(candidates, Near) else None
+    state = kernel.GroupRows if kernel else _Rows
+    width = max(16, tiles(columns.device.type).ldlq // columns.shape[-2])
     parts = []
-    for part in torch.split(columns, width, 1):
-        rows = _Rows(part, feedback, grid, group_size, candidates)
+    for part in torch.split(columns, width, -1):
+        rows = state(part, feedback.couplings, feedback.pivots, grid, group_size, candidates)
         halve(rows.targets, rows.targets, feedback.couplings, group_size, rows.round_group)
         parts.append((rows.codes, rows.scales, rows.zeros))
     codes, scales, zeros = zip(*parts, strict=True)
     known = [each for each in zeros if each is not None]
-    return torch.cat(codes, 1), torch.cat(scales, 1), torch.cat(known, 1) if known else None
+    return torch.cat(codes, -1), torch.cat(scales, -1), torch.cat(known, -1) if known else None
 
 
 def halve(
@@ -92,21 +99,24 @@ def halve(
 ) -> None:
     """Visits leaves of at most `leaf` positions from last to first; moves `targets` in between.
 
-    targets, errors: fp32 (d, n), which may be the same tensor; couplings: fp32 (d, d). `visit` gets
-    start and stop of a leaf and must leave its errors in `errors`. One product moves the first half
-    of the positions by the errors of the second half, recursively, so that nearly all work is in
-    large products. `span` limits the positions; the default is all.
+    targets, errors: fp32 (d, n), which may be the same tensor; couplings: fp32 (d, d); experts as a
+    leading dimension of all of them or of none. `visit` gets start and stop of a leaf and must
+    leave its errors in `errors`. One product moves the first half of the positions by the errors of
+    the second half, recursively, so that nearly all work is in large products. `span` limits the
+    positions; the default is all.
     """
     # A module-level function: a closure that calls itself is a reference cycle, which keeps
     # panels in memory until the garbage collector runs.
-    start, stop = span or (0, targets.shape[0])
+    start, stop = span or (0, targets.shape[-2])
     if stop - start <= leaf:
         visit(start, stop)
         return
     leaves = -(-(stop - start) // leaf)
     middle = start + leaves // 2 * leaf
     halve(targets, errors, couplings, leaf, visit, (middle, stop))
-    targets[start:middle].addmm_(couplings[middle:stop, start:middle].T, errors[middle:stop])
+    moved = targets[..., start:middle, :]
+    add_product = moved.addmm_ if moved.ndim == 2 else moved.baddbmm_
+    add_product(couplings[..., middle:stop, start:middle].mT, errors[..., middle:stop, :])
     halve(targets, errors, couplings, leaf, visit, (start, middle))
 
 
@@ -120,13 +130,14 @@ class _Rows:
     def __init__(
         self,
         weights: torch.Tensor,
-        feedback: Feedback,
+        couplings: torch.Tensor,
+        pivots: torch.Tensor,
         grid: AffineGrid,
         group_size: int,
         candidates: Choose,
     ) -> None:
-        self.weights, self.feedback, self.grid = weights, feedback, grid
-        self.size, self.candidates = group_size, candidates
+        self.weights, self.couplings, self.pivots = weights, couplings, pivots
+        self.grid, self.size, self.candidates = grid, group_size, candidates
         self.targets = weights.clone(memory_format=torch.contiguous_format)
         self.codes = torch.empty_like(self.targets, dtype=torch.uint8)
         self.scales = self.targets.new_empty(len(weights) // group_size, weights.shape[1])
@@ -136,7 +147,7 @@ class _Rows:
         """Rounds the group at positions start .. stop: its targets become its errors."""
         here = slice(start, stop)
         weights, targets = self.weights[here], self.targets[here]
-        pivots, couplings = self.feedback.pivots[here], self.feedback.couplings[here, here]
+        pivots, couplings = self.pivots[here], self.couplings[here, here]
         first = stop == len(self.targets)  # the last position is rounded first: no errors yet
         running = weights if first else _running(weights, targets, couplings)
         scales, zeros = self.candidates(running, pivots)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.kernel import kernel_for
 from quantkit.grid.tiles import tiles
 
 # Lowest fraction of the min-max scale to try, by bits. The fewer the codes, the more clipping the
@@ -13,24 +16,57 @@ SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}
 SHRINKS = 4  # fractions to try; a coarse grid does, as refits move the scale continuously
 REFITS = 2
 
+Found = tuple[torch.Tensor, torch.Tensor | None]
+"""Scales and zeros, fp32 of one shape; zeros None where symmetric."""
+
+
+@dataclass(frozen=True)
+class Near:
+    """`ldlq.Choose`: the best scales, or without `search` the spanning ones, times `factors`."""
+
+    grid: AffineGrid
+    search: bool
+    factors: tuple[float, ...]
+
+    def __call__(self, panel: torch.Tensor, importance: torch.Tensor) -> Found:
+        """Scales and zeros, fp32 (factors, n) each, of a panel (group_size, n)."""
+        scales, zeros = self.centre(panel, importance)
+        around = torch.stack([self.grid.storable(scales * factor) for factor in self.factors])
+        return around, None if zeros is None else zeros.expand_as(around)
+
+    def centre(self, panel: torch.Tensor, importance: torch.Tensor) -> Found:
+        """Scales and zeros, fp32 (n,) each, before they are multiplied."""
+        return search_scales(panel, importance, self.grid, search=self.search)
+
 
 def search_scales(
-    panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid, *, search: bool = True
+) -> Found:
     """Scales and zeros, fp32 (n,) each, that minimize sum_j importance_j (w_j - w^_j)^2 per column.
 
     panel: fp32 (group_size, n); importance: fp32 (group_size,) >= 0, or (group_size, groups) where
     the columns are those of one group after the other; neither is modified. Zeros are None for a
     symmetric grid. Tries fractions of the min-max scale, with both signs if the grid is
     signed. Then it alternates least-squares scales for fixed codes with new codes for fixed scales,
-    and tries neighbouring zeros. The result is never worse than the min-max scale.
+    and tries neighbouring zeros. The result is never worse than the min-max scale, and is that one
+    if `search` is False. Kernels take experts as a leading dimension, too.
     """
+    smallest = SMALLEST[grid.bits]
+    shrinks, refits = (SHRINKS, REFITS) if search else (0, 0)
+    fractions = tuple(1 - i * (1 - smallest) / (SHRINKS - 1) for i in range(shrinks))
+    kernel = kernel_for(panel, panel.shape[-2])
+    if kernel:
+        found: Found = kernel.search(panel, importance, grid, fractions, refits)
+        return found
     if importance.ndim > 1:
-        return _ScaleSearch(panel, importance, grid).run()
+        return _ScaleSearch(panel, importance, grid).run(fractions, refits)
     width = max(64, tiles(panel.device.type).search // panel.shape[0])
-    found = [_ScaleSearch(part, importance, grid).run() for part in torch.split(panel, width, 1)]
-    scales = torch.cat([scales for scales, _ in found])
-    zeros = [zeros for _, zeros in found if zeros is not None]
+    parts = [
+        _ScaleSearch(part, importance, grid).run(fractions, refits)
+        for part in torch.split(panel, width, 1)
+    ]
+    scales = torch.cat([scales for scales, _ in parts])
+    zeros = [zeros for _, zeros in parts if zeros is not None]
     return scales, torch.cat(zeros) if zeros else None
 
 
@@ -44,16 +80,14 @@ class _ScaleSearch:
         self.error = torch.full_like(self.scales, torch.inf)
         self.scaled, self.steps = torch.empty_like(panel), torch.empty_like(panel)
 
-    def run(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def run(self, fractions: tuple[float, ...], refits: int) -> Found:
         """Scales and zeros, fp32 (n,) each, after all offers."""
         span, zeros = self.scales, self.zeros
-        smallest = SMALLEST[self.grid.bits]
-        for i in range(SHRINKS):
-            fraction = 1 - i * (1 - smallest) / (SHRINKS - 1)
+        for fraction in fractions:
             self.offer(span * fraction, zeros)
             if self.grid.symmetric and self.grid.signed:
                 self.offer(span * -fraction, zeros)
-        for _ in range(REFITS):
+        for _ in range(refits):
             self.refit(self.zeros)
             if self.zeros is not None:
                 top = (1 << self.grid.bits) - 1

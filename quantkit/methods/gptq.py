@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from quantkit.grid.affine import AffineGrid
-    from quantkit.grid.ldlq import Candidates, Feedback
+    from quantkit.grid.ldlq import Feedback
     from quantkit.grid.qtensor import QTensor
     from quantkit.stats.inputs import InputStats
 
@@ -148,20 +148,13 @@ def _solve(
 
     from quantkit.grid.ldlq import ldlq
     from quantkit.grid.nearest import assemble
-    from quantkit.grid.search import search_scales
+    from quantkit.grid.search import Near
 
-    def candidates(targets: torch.Tensor, pivots: torch.Tensor) -> Candidates:
-        if options.search == "minmax":
-            scales, zeros = grid.span(targets)
-        else:
-            scales, zeros = search_scales(targets, pivots, grid)
-        tried = TRIALS if options.search == "trial" else (1.0,)
-        around = torch.stack([grid.storable(scales * t) for t in tried])
-        return around, None if zeros is None else zeros.expand_as(around)
-
+    factors = TRIALS if options.search == "trial" else (1.0,)
+    near = Near(grid, options.search != "minmax", factors)
     order = feedback.order
     size = scheme.group_size or stacked.shape[1]
-    codes, scales, zeros = ldlq(stacked.T[order], feedback, grid, size, candidates)
+    codes, scales, zeros = ldlq(stacked.T[order], feedback, grid, size, near)
     natural, groups = torch.empty_like(codes), order[::size] // size
     natural[order] = codes
     back = groups.argsort()
