@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.options import TrustRemoteCode
+from quantkit.cli.options import Device, TrustRemoteCode
 from quantkit.cli.render.figures import evaluation_lines, triage_lines
 from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_lines, task_lines
 from quantkit.cli.render.speed import speed_lines
@@ -97,6 +97,7 @@ def evaluate(
             help="reference_form=topk or allow_overlap=true. Repeatable.",
         ),
     ] = None,
+    device: Device = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Measure perplexity and KL divergence from the original."""
@@ -120,6 +121,7 @@ def evaluate(
         triage=triage,
         speed=speed,
         engine="vllm" if engine else None,
+        device=device,
         trust_remote_code=trust_remote_code,
         report=console.report,
     )

@@ -211,6 +211,11 @@ def _count(func: Any, name: str, args: tuple[Any, ...]) -> None:
         _add(_counts.launches)
 
 
+def held_bytes() -> int:
+    """Bytes of the tensors that are on the device."""
+    return _held.now
+
+
 def peak_bytes() -> int:
     """The most bytes that tensors on the device had at a time since `pretended` was entered."""
     return _held.peak

@@ -1,6 +1,8 @@
 """Everything that computes does so on the device of the run, with the CPU's results."""
 
+import gc
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ from quantkit.methods.gptq import GptqOptions
 from quantkit.recipes.loader import build_recipe
 from quantkit.stats.hessian import InputCollector
 from tests.conftest import TinyCheckpoint
-from tests.device.pretended import Counts, MixedDevicesError, Pretended, pretended
+from tests.device.pretended import (
+    Counts,
+    MixedDevicesError,
+    Pretended,
+    held_bytes,
+    peak_bytes,
+    pretended,
+)
 
 DEVICE = "pretended:0"
 DENSE = ["rtn", "gptq", "gptq-compressed", "awq", "smoothquant", "nf4"]
@@ -125,3 +134,19 @@ def test_a_group_launches_and_waits_by_columns_alone() -> None:
     for each in (small, tall, wide, long):
         assert each.waits.total() == 3  # finite inputs, a factor, the loss
         assert each.to_device.total() == 2
+
+
+def test_memory_of_the_device_is_planned_and_given_back(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    wide: Any = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 16}
+    source = str(tiny_checkpoint("llama", dtype="bfloat16", **wide))
+    recipe = build_recipe("gptq", samples=16, sequence_length=256)
+    with pretended():
+        before = held_bytes()
+        quantkit.quantize(source, tmp_path / "out", recipe=recipe, evaluate=False, device=DEVICE)
+        peak = peak_bytes() - before
+        gc.collect()
+        assert held_bytes() == before
+    planned = json.loads((tmp_path / "out" / "quantkit.json").read_text())["planned"]["work_bytes"]
+    assert planned / 2 < peak < planned
