@@ -1,0 +1,239 @@
+"""Everything that is to be measured on a GPU, in one command without network: a JSON and a table.
+
+    python -m benchmarks.gpu -o gpu.json [--blocks 32] [--width 4096] [--samples 128]
+
+A Llama of that shape with random weights is quantized with every method (default: 8B) in a process
+of its own each; GPTQ twice, for equal bytes. Then the pair is evaluated, and one group of GPTQ is
+solved by torch's operators and by the Triton programs. Without a GPU it says so; `--device cpu`
+tries the script itself, with small shapes. Each part is written as soon as it is known.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+METHODS = ("gptq", "awq", "smoothquant", "nf4", "rtn")
+WINDOWS, WINDOW = 64, 2048
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+ONE = """
+import json, sys, torch, quantkit
+model, out, method, device, samples, length = sys.argv[1:]
+recipe = quantkit.build_recipe(method, samples=int(samples), sequence_length=int(length))
+quantkit.quantize(model, out, recipe=recipe, evaluate=False, device=device)
+if device != "cpu":
+    found = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    print(json.dumps(dict(zip(("allocated", "reserved"), found))))
+"""
+
+
+def main() -> None:
+    """Parse the options and run all parts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path("gpu.json"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--folder", type=Path, help="where models are made; default: a temporary one"
+    )
+    for name, value in (("blocks", 32), ("width", 4096), ("samples", 128), ("length", 2048)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    wanted = parser.parse_args()
+    if wanted.device != "cpu" and not torch.cuda.is_available():
+        print("torch finds no GPU: nothing was measured")
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        run(wanted, wanted.folder or Path(temporary))
+    print(table(json.loads(wanted.output.read_text())))
+
+
+def run(wanted: argparse.Namespace, folder: Path) -> None:
+    """All parts in order, each written to the output when it ends."""
+    found: dict[str, Any] = {"machine": machine(wanted.device), "shape": shape_of(wanted)}
+
+    def part(name: str, measure: Callable[[], Any]) -> None:
+        started = perf_counter()
+        try:
+            found[name] = measure()
+        except Exception as error:  # noqa: BLE001 - one part that fails leaves the others
+            found[name] = {"failed": f"{type(error).__name__}: {error}"}
+        print(f"{name}: {perf_counter() - started:.1f} s", flush=True)
+        wanted.output.write_text(json.dumps(found, indent=1))
+
+    part("group", lambda: group(wanted.device, wanted.width))
+    model = folder / "model"
+    part("model", lambda: make_model(model, wanted))
+    for method in METHODS:
+        part(method, lambda method=method: quantized(model, folder / method, method, wanted))
+    part("gptq again", lambda: quantized(model, folder / "again", "gptq", wanted))
+    part("evaluation", lambda: evaluated(model, folder / "gptq", wanted))
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the figures belong to."""
+    found: dict[str, Any] = {"torch": torch.__version__, "device": device}
+    if device != "cpu":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {
+            "gpu": properties.name,
+            "memory": properties.total_memory,
+            "capability": f"{properties.major}.{properties.minor}",
+            "cuda": torch.version.cuda,
+        }
+    return found
+
+
+def shape_of(wanted: argparse.Namespace) -> dict[str, int]:
+    """Llama-3.1-8B's shape, in proportion to the width."""
+    heads = wanted.width // 128
+    return {
+        "hidden_size": wanted.width,
+        "intermediate_size": wanted.width * 7 // 2,
+        "num_hidden_layers": wanted.blocks,
+        "num_attention_heads": heads,
+        "num_key_value_heads": max(1, heads // 4),
+        "head_dim": 128,
+        "vocab_size": 128_256 if wanted.device != "cpu" else 8192,
+        "max_position_embeddings": 8192,
+    }
+
+
+def make_model(folder: Path, wanted: argparse.Namespace) -> dict[str, int]:
+    """A folder with random weights of the size that training leaves, made on the device."""
+    import transformers
+
+    from quantkit.model.embedded_model import FOLDER
+
+    config = transformers.LlamaConfig(
+        **shape_of(wanted), dtype="bfloat16", bos_token_id=0, eos_token_id=1
+    )
+    torch.manual_seed(0)
+    with torch.device(wanted.device):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    for name in TOKENIZER:
+        if (FOLDER / name).is_file():
+            shutil.copy(FOLDER / name, folder / name)
+    return {"parameters": sum(p.numel() for p in model.parameters())}
+
+
+def quantized(model: Path, output: Path, method: str, wanted: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of the command, planned and measured bytes, and a hash of the weight files."""
+    arguments = [
+        str(model),
+        str(output),
+        method,
+        wanted.device,
+        str(wanted.samples),
+        str(wanted.length),
+    ]
+    started = perf_counter()
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", ONE, *arguments], check=False, capture_output=True, text=True
+    )
+    seconds = perf_counter() - started
+    if done.returncode:
+        return {"failed": done.stderr.strip()[-2000:]}
+    manifest = json.loads((output / "quantkit.json").read_text())
+    digest = hashlib.sha256()
+    for path in sorted(output.glob("*.safetensors")):
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    memory = json.loads(done.stdout.splitlines()[-1]) if wanted.device != "cpu" else {}
+    return {
+        "seconds": seconds,
+        "measured": manifest["measured"],
+        "planned": manifest["planned"],
+        "sha256": digest.hexdigest(),
+        **memory,
+    }
+
+
+def evaluated(model: Path, artifact: Path, wanted: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of comparing the pair on windows of the bundled text, and the KL."""
+    import quantkit
+
+    length = min(WINDOW, wanted.length)
+    started = perf_counter()
+    found = quantkit.evaluate(
+        str(artifact), reference=str(model), windows=WINDOWS, sequence_length=length,
+        device=wanted.device, allow_overlap=True,
+    )  # fmt: skip
+    assert found.kl is not None
+    return {"seconds": perf_counter() - started, "tokens": found.tokens, "kl": found.kl.mean}
+
+
+def group(device: str, width: int) -> list[dict[str, Any]]:
+    """LDLQ of one group of linears by torch and by the Triton programs: seconds, what differs."""
+    from quantkit.grid import kernel
+    from quantkit.grid.affine import AffineGrid
+    from quantkit.grid.ldlq import factor, ldlq
+    from quantkit.grid.search import Near
+
+    known, found = kernel.DEVICES, []
+    draw = torch.Generator(device).manual_seed(0)
+    inputs = torch.randn(2 * width, width, generator=draw, device=device)
+    feedback = factor(inputs.T @ inputs, torch.arange(width, device=device))
+    for rows in (width, 7 * width):
+        weights = torch.randn(width, rows, generator=draw, device=device)
+        for symmetric in (True, False):
+            grid = AffineGrid(4, symmetric, torch.float16)
+            near = Near(grid, search=True, factors=(1.0, 0.94, 1.06))
+            solved = {}
+            for name, devices in (("torch", ()), ("triton", known)):
+                kernel.DEVICES = devices
+                for _ in range(2):  # the first compiles
+                    synchronize(device)
+                    started = perf_counter()
+                    out = ldlq(weights, feedback, grid, 128, near)
+                    synchronize(device)
+                    solved[name] = out, perf_counter() - started
+            kernel.DEVICES = known
+            (one, slow), (other, fast) = solved["torch"], solved["triton"]
+            found.append(
+                {
+                    "rows": rows, "symmetric": symmetric, "torch": slow, "triton": fast,
+                    "codes that differ": float((one[0] != other[0]).float().mean()),
+                    "scales that differ": float((one[1] != other[1]).float().mean()),
+                }
+            )  # fmt: skip
+    return found
+
+
+def synchronize(device: str) -> None:
+    """Wait until the device has done what it was asked."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures of the runs in Markdown."""
+    lines = ["| run | s | planned GB | allocated GB | reserved GB |", "|---|---|---|---|---|"]
+    for name in (*METHODS, "gptq again"):
+        each = found[name]
+        if "failed" in each:
+            lines.append(f"| {name} | failed: {each['failed'].splitlines()[-1]} | | | |")
+            continue
+        sizes = (each["planned"].get("work_bytes"), each.get("allocated"), each.get("reserved"))
+        shown = " | ".join("" if size is None else f"{size / 1e9:.2f}" for size in sizes)
+        lines.append(f"| {name} | {each['seconds']:.1f} | {shown} |")
+    once, twice = (found[name].get("sha256") for name in ("gptq", "gptq again"))
+    if once and twice:
+        lines.append(f"\nGPTQ twice: {'equal' if once == twice else 'different'} bytes")
+    lines.append(f"Evaluation: {found['evaluation']}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
