@@ -92,8 +92,11 @@ def test_a_single_sequence_may_come_without_batch_dimension() -> None:
 def test_what_is_not_finite_is_an_error(value: float, dtype: torch.dtype) -> None:
     x = torch.ones(2, 5, 7, dtype=dtype)
     x[1, 3, 2] = value
+    collector = InputCollector()
+    collector.add(x)
+    collector.add(torch.ones_like(x))
     with pytest.raises(QuantkitError, match="NaN or Inf in 1 of 7 input channels"):
-        InputCollector().add(x)
+        collector.finish()
 
 
 def test_nothing_collected_is_an_error() -> None:
