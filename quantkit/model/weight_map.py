@@ -306,7 +306,9 @@ def _converted(
     experts = fused.get(target)
     if experts is not None and _is_one_each(rule, experts, sources):
         for role, pattern in zip(experts.roles, rule.source_patterns, strict=True):
-            for expert, name in enumerate(sources[pattern]):
+            names = sources.get(pattern, ())
+            whole = len(names) == experts.count
+            for expert, name in enumerate(names) if whole else _numbered(names):
                 yield f"{experts.experts}.{expert}.{role}.{experts.tensor}", Place((name,))
         return
     named = {pattern: tuple(names) for pattern, names in sources.items()}
@@ -318,15 +320,25 @@ def _converted(
 
 
 def _is_one_each(rule: Any, experts: Fused, sources: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a converter only stacks experts that are stored one by one, in the linears' shape."""
+    """Whether a converter only stacks experts that are stored one by one, in the linears' shape.
+
+    In an artifact some of them, or of their matrices, may be quantized and stored otherwise.
+    """
     return (
         _only_stacks(rule)
         and not experts.transposed
         and not experts.interleaved
-        and set(rule.source_patterns) == set(sources)
-        and len(sources) == len(experts.roles)
-        and all(len(names) == experts.count for names in sources.values())
+        and set(sources) <= set(rule.source_patterns)
+        and len(rule.source_patterns) == len(experts.roles)
+        and all(len(names) <= experts.count for names in sources.values())
     )
+
+
+def _numbered(names: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Names of experts' tensors with the experts' numbers."""
+    for name in names:
+        if number := re.search(r"\.(\d+)\.[^.]+\.[^.]+$", name):
+            yield int(number[1]), name
 
 
 def _only_stacks(rule: Any) -> bool:

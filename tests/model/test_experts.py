@@ -1,7 +1,8 @@
 """Experts as linears compute what transformers' fused ones do, whatever way they are stored."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import transformers
 from safetensors.torch import load_file
 
 import quantkit
+from quantkit.core.recipe import Override
 from quantkit.model.experts import expert_count, experts_in
 from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
+from quantkit.model.skeleton import is_linear
 from quantkit.model.structure import trace_structure
 from tests.conftest import SHAPE, WIDE
 
@@ -70,6 +74,34 @@ def test_experts_keep_the_names_that_they_are_stored_under(
     apart = {name for name in names["experts_fused"] if ".experts." in name}
     assert "model.layers.0.mlp.experts.3.down_proj.bias" in apart
     assert not {name for name in apart if "gate_up_proj" in name}
+
+
+@pytest.mark.parametrize("family", ["experts_apart", "experts_renamed", "experts_fused"])
+@pytest.mark.parametrize("match", ["*.experts.1.*", "*.0.*.experts.2.down_proj"])
+def test_some_experts_of_a_block_may_stay_dense(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, family: str, match: str
+) -> None:
+    source = tiny_checkpoint(family, dtype="bfloat16")
+    base = quantkit.build_recipe("rtn", bits=8, format="compressed-tensors", samples=0)
+    recipe = replace(base, overrides=(Override(match, skip=True),), allow_partial=True)
+    quantkit.quantize(str(source), tmp_path / "out", recipe=recipe, evaluate=False)
+    before, after = open_model(source), open_model(tmp_path / "out")
+    left = [name for name, _ in experts_linears(after) if after.scheme(name) is None]
+    assert left
+    assert all(recipe.overrides[0].covers(name) for name in left)
+    for name in left:
+        assert torch.equal(after.parameter(f"{name}.weight"), before.parameter(f"{name}.weight"))
+    whole = before.hidden_states(IDS)
+    change = (after.hidden_states(IDS) - whole).norm(dim=-1) / whole.norm(dim=-1)
+    assert 0 < change.median() < 0.1
+
+
+def experts_linears(model: OpenModel) -> Iterator[tuple[str, torch.nn.Module]]:
+    return (
+        (name, module)
+        for name, module in model.skeleton.model.named_modules()
+        if ".experts." in name and is_linear(module)
+    )
 
 
 def test_routers_stay_as_they_are(tiny_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
