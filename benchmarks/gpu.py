@@ -15,9 +15,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -32,7 +34,7 @@ model, out, method, device, samples, length = sys.argv[1:]
 recipe = quantkit.build_recipe(method, samples=int(samples), sequence_length=int(length))
 quantkit.quantize(model, out, recipe=recipe, evaluate=False, device=device)
 if device != "cpu":
-    found = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    found = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
     print(json.dumps(dict(zip(("allocated", "reserved"), found))))
 """
 
@@ -68,6 +70,8 @@ def run(wanted: argparse.Namespace, folder: Path) -> None:
             found[name] = measure()
         except Exception as error:  # noqa: BLE001 - one part that fails leaves the others
             found[name] = {"failed": f"{type(error).__name__}: {error}"}
+        if wanted.device != "cpu":
+            torch.cuda.empty_cache()  # the next part may be another process
         print(f"{name}: {perf_counter() - started:.1f} s", flush=True)
         wanted.output.write_text(json.dumps(found, indent=1))
 
@@ -144,7 +148,7 @@ def quantized(model: Path, output: Path, method: str, wanted: argparse.Namespace
     )
     seconds = perf_counter() - started
     if done.returncode:
-        return {"failed": done.stderr.strip()[-2000:]}
+        return {"failed": done.stderr.strip()[-2000:] or f"exit code {done.returncode}"}
     manifest = json.loads((output / "quantkit.json").read_text())
     digest = hashlib.sha256()
     for path in sorted(output.glob("*.safetensors")):
@@ -181,26 +185,31 @@ def group(device: str, width: int) -> list[dict[str, Any]]:
     from quantkit.grid.ldlq import factor, ldlq
     from quantkit.grid.search import Near
 
-    known, found = kernel.DEVICES, []
+    found = []
     draw = torch.Generator(device).manual_seed(0)
     inputs = torch.randn(2 * width, width, generator=draw, device=device)
     feedback = factor(inputs.T @ inputs, torch.arange(width, device=device))
+    assert feedback is not None
+    if device != "cpu" and kernel.kernel_for(inputs, 128) is None:
+        raise RuntimeError("Triton is missing, or the GPU is too old for it")
     for rows in (width, 7 * width):
         weights = torch.randn(width, rows, generator=draw, device=device)
         for symmetric in (True, False):
             grid = AffineGrid(4, symmetric, torch.float16)
             near = Near(grid, search=True, factors=(1.0, 0.94, 1.06))
-            solved = {}
-            for name, devices in (("torch", ()), ("triton", known)):
-                kernel.DEVICES = devices
-                for _ in range(2):  # the first compiles
-                    synchronize(device)
-                    started = perf_counter()
-                    out = ldlq(weights, feedback, grid, 128, near)
-                    synchronize(device)
-                    solved[name] = out, perf_counter() - started
-            kernel.DEVICES = known
-            (one, slow), (other, fast) = solved["torch"], solved["triton"]
+
+            def solve(near: Near = near, weights: torch.Tensor = weights) -> Any:
+                synchronize(device)
+                started = perf_counter()
+                out = ldlq(weights, feedback, near.grid, 128, near)
+                synchronize(device)
+                return out, perf_counter() - started
+
+            solve()  # compiles
+            other, fast = solve()
+            with without(kernel):
+                solve()
+                one, slow = solve()
             found.append(
                 {
                     "rows": rows, "symmetric": symmetric, "torch": slow, "triton": fast,
@@ -209,6 +218,17 @@ def group(device: str, width: int) -> list[dict[str, Any]]:
                 }
             )  # fmt: skip
     return found
+
+
+@contextmanager
+def without(kernel: ModuleType) -> Iterator[None]:
+    """Leave all work to torch's operators."""
+    known = kernel.DEVICES
+    kernel.DEVICES = ()
+    try:
+        yield
+    finally:
+        kernel.DEVICES = known
 
 
 def synchronize(device: str) -> None:

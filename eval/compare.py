@@ -136,7 +136,8 @@ def stored_reference(
 ) -> Reference:
     """The model's reference on `text` from the folder `cache`; computed and stored if missing.
 
-    Its name there is a hash of weights, token ids, protocol and dtype, so that it is never stale.
+    Its name there is a hash of weights, token ids, protocol and dtype, so that it is never stale;
+    the device on which it was computed is not in it, and moves figures by their noise floor.
     """
     model = original.model
     dtype = str(model.dtype).removeprefix("torch.")

@@ -33,7 +33,7 @@ class Head(Protocol):
         """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary)."""
 
     def is_product(self, rows: torch.Tensor) -> bool:
-        """Whether `tiles` works, which may depend on the form of `rows` (rows, width)."""
+        """Whether `tiles` works; found with `rows` (rows, width) at the first call."""
 
     def tiles(self, rows: torch.Tensor, vocabulary: int, width: int) -> Iterator[torch.Tensor]:
         """The first `vocabulary` logits, `width` columns at a time; the caller owns each."""

@@ -10,16 +10,20 @@ import torch
 SIZES = (32, 64, 128)
 """Group sizes whose tile fits into registers, and is a power of 2 as Triton demands."""
 DEVICES: tuple[str, ...] = ("cuda",)
+OLDEST = (8, 0)
+"""Compute capability of the oldest GPUs that Triton supports."""
 
 
 def kernel_for(values: torch.Tensor, group_size: int) -> ModuleType | None:
     """`grid.group_kernel` if it does groups of so many of these columns (.., d, n), else None.
 
-    Without Triton, on other devices, in other dtypes than fp32 and for other group sizes, whole
-    rows among them, torch's operators do the same work.
+    Without Triton, on older GPUs and other devices, in other dtypes than fp32 and for other group
+    sizes, whole rows among them, torch's operators do the same work.
     """
     fits = group_size in SIZES and values.dtype == torch.float32
     if values.device.type not in DEVICES or not fits or find_spec("triton") is None:
+        return None
+    if values.device.type == "cuda" and torch.cuda.get_device_capability(values.device) < OLDEST:
         return None
     from quantkit.grid import group_kernel
 

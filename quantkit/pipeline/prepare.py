@@ -61,15 +61,15 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     require_chain(model.skeleton)
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
-    for engine in engines:
-        if fault := engine.refuses_mix(plan.by_name):
-            raise RefusedError(fault, hint="give all of them the same scheme")
     if warning := unloaded(output):
         plan = replace(plan, remarks=(*plan.remarks, warning))
     plan = _with_the_rest(plan, model, idle, routers)
-    if few := [g for i in structure.blocks for g in structure.kinds[i].unreached]:
-        remark = f"{sum(len(g.names) for g in few)} linears of experts that no text reaches"
-        plan = replace(plan, remarks=(*plan.remarks, f"{remark} are rounded to nearest"))
+    for engine in engines:
+        if fault := engine.refuses_mix(plan.by_name):
+            raise RefusedError(fault, hint="give all of them the same scheme")
+    if few := _unreached(model, structure, plan):
+        remark = f"{few} linears of experts that no text reaches are rounded to nearest"
+        plan = replace(plan, remarks=(*plan.remarks, remark))
     if not plan.schemes:
         raise RefusedError(
             "no linear is left to quantize", why="all are left out", hint="use fewer overrides"
@@ -78,6 +78,16 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     prepared = Prepared(model, structure, plan, method, output, options)
     output.config(model_facts(prepared))  # raises where the format cannot describe the model
     return prepared
+
+
+def _unreached(model: OpenModel, structure: Structure, plan: Plan) -> int:
+    """Number of linears that are quantized though the traced forward never reaches their expert."""
+    return sum(
+        f"{model.skeleton.block_name(index)}.{name}" in plan.schemes
+        for index, kind in enumerate(structure.blocks)
+        for group in structure.kinds[kind].unreached
+        for name in group.names
+    )
 
 
 def _with_the_rest(

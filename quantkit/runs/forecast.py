@@ -109,13 +109,13 @@ def _cut(model: OpenModel) -> dict[str, TensorInfo]:
 
 
 def require_memory(plan: Plan, device: torch.device = CPU) -> None:
-    """Check that the planned peak fits into the free memory of `device`.
+    """Check that the planned peak fits into the free memory of a CPU or CUDA device.
 
     Raises:
         ResourceError: it exceeds free memory by more than MARGIN.
     """
     if device.type == "cuda":
-        free: int | None = torch.cuda.mem_get_info(device)[0]
+        free: int | None = _free_of(device)
     else:
         free = available_bytes() if plan.memory and plan.memory.rss_bytes else None
     if free is None or plan.memory is None:
@@ -128,6 +128,13 @@ def require_memory(plan: Plan, device: torch.device = CPU) -> None:
             why=f"{most.name}: {most.rule}",
             hint="fewer or shorter calibration windows, e.g. --samples 32",
         )
+
+
+def _free_of(device: torch.device) -> int:
+    """Bytes that a CUDA device has left, those that torch keeps for later included."""
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free: int = torch.cuda.mem_get_info(device)[0]
+    return free + kept
 
 
 def available_bytes(

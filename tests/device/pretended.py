@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 NAME = "pretended"
 COPIES = {"aten::_to_copy", "aten::copy_"}
 INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+RESIZING = (torch.ops.aten.arange, torch.ops.aten.eye)
 WAITING = {
     "aten::_local_scalar_dense",
     "aten::equal",
@@ -153,7 +154,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name in COPIES:
         _count_copy(args, kwargs, there)
     else:
-        _check(name, list(ours.values()), list(hosts.values()), kwargs)
+        _check(name, list(ours.values()), args, kwargs)
         _count(func, name, args)
     args, kwargs = tree_unflatten([x.inner if isinstance(x, Pretended) else x for x in flat], spec)
     if there == NAME and "device" in kwargs:
@@ -171,17 +172,18 @@ def _is_of_host(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and not isinstance(x, Pretended) and x.device.type == "cpu"
 
 
-def _check(
-    name: str, ours: list[Pretended], hosts: list[torch.Tensor], kwargs: dict[str, Any]
-) -> None:
+def _check(name: str, ours: list[Pretended], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse what CUDA refuses: tensors of both sides, and random numbers of the other one.
 
-    Numbers without a dimension may lie on the host, and so may indices.
+    Numbers without a dimension may lie on the host, and so may the indices of a tensor.
     """
     generator = kwargs.get("generator")
-    if generator is not None and ours and generator.device.type == "cpu":
+    there = bool(ours) or torch.device(kwargs.get("device") or "cpu").type == NAME
+    if generator is not None and there and generator.device.type == "cpu":
         raise MixedDevicesError(f"{name} with a generator of the host at {_line()}")
-    if ours and name not in INDEXING and any(x.dim() for x in hosts):
+    together = (args[0], *args[2:]) if name in INDEXING else args
+    flat, _ = tree_flatten((together, kwargs))
+    if ours and any(_is_of_host(x) and x.dim() for x in flat):
         raise MixedDevicesError(f"{name} at {_line()}")
 
 
@@ -251,7 +253,7 @@ def _attention(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
         ours = [x for x in flat if isinstance(x, Pretended)]
         if not ours:
             return original(*args, **kwargs)
-        _check("attention", ours, [x for x in flat if _is_of_host(x)], {})
+        _check("attention", ours, tuple(flat), {})
         _add(_counts.launches)
         args, kwargs = tree_unflatten([getattr(x, "inner", x) for x in flat], spec)
         return Pretended(original(*args, **kwargs))
@@ -272,10 +274,26 @@ def _made(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 @cache  # torch has one name to give away in a process
 def _device() -> torch.device:
     _setup_privateuseone_for_python_backend(NAME)
+    for operator in RESIZING:
+        for overload in operator.overloads():  # type: ignore[no-untyped-call]
+            if "out" not in overload:
+                op = getattr(operator, overload)
+                run = partial(_run_factory, op)
+                _factories().impl(op, run, "PrivateUse1")  # type: ignore[no-untyped-call]
     _library().fallback(  # type: ignore[no-untyped-call]
         lambda op, *args, **kwargs: _run(op, args, kwargs), "PrivateUse1"
     )
     return torch.device(NAME, 0)
+
+
+def _run_factory(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return _run(op, args, kwargs)
+
+
+@cache
+def _factories() -> torch.library.Library:
+    """What torch makes empty and resizes, which a wrapper cannot follow."""
+    return torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
 
 
 @cache  # what it registers lives as long as it does

@@ -53,15 +53,22 @@ def test_the_device_has_a_gpus_rules() -> None:
         assert there.device == torch.device(DEVICE)
         with pytest.raises(MixedDevicesError):
             there + torch.ones(3)
+        with pytest.raises(MixedDevicesError):
+            torch.ones(3)[there.long()]
+        with pytest.raises(MixedDevicesError):
+            torch.rand(3, device=DEVICE, generator=torch.Generator())
         assert torch.equal((there + torch.tensor(1.0)).cpu(), torch.full((3,), 2.0))
+        assert torch.arange(4, device=DEVICE).shape == (4,)
+        assert torch.eye(3, device=DEVICE).cpu().tolist() == torch.eye(3).tolist()
         there[1] = 5
         assert [float(x) for x in there] == [1, 5, 1]
         assert there[torch.tensor([1])].cpu().tolist() == [5]
     assert seen.launches.total() > 0
-    assert seen.waits.total() == 5  # three numbers, two copies
-    assert seen.to_host.total() == 2
+    assert seen.waits.total() == 6  # three numbers, three copies
+    assert seen.to_host.total() == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_artifacts_are_the_cpus(
     family: str, name: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
