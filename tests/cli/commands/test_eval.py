@@ -52,7 +52,7 @@ def test_options_are_handed_on_and_figures_are_lines(
     flags = (
         "--reference ref --text t.txt --protocol wikitext2-2048 --sequence-length 64 --windows 4 "
         "--save-reference kept --set reference_form=topk --set allow_overlap=true --triage "
-        "--tasks a,b --gate kl.mean<1 --baseline old.json --trust-remote-code"
+        "--tasks a,b --gate kl.mean<1 --baseline old.json --device cpu --trust-remote-code"
     )
     code, out, _ = quantkit("eval", "out", *flags.split())
     assert code == 0
@@ -66,6 +66,7 @@ def test_options_are_handed_on_and_figures_are_lines(
         "windows": 4,
         "save_reference": Path("kept"),
         "reference_form": "topk",
+        "device": "cpu",
         "trust_remote_code": True,
         "tasks": ["a", "b"],
         "gates": ["kl.mean<1"],
