@@ -9,7 +9,6 @@ tries the script itself, with small shapes. Each part is written as soon as it i
 """
 
 import argparse
-import hashlib
 import json
 import shutil
 import subprocess
@@ -23,6 +22,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
+from quantkit.checkpoint.files import sha256
 
 METHODS = ("gptq", "awq", "smoothquant", "nf4", "rtn")
 WINDOWS, WINDOW = 64, 2048
@@ -133,7 +134,7 @@ def make_model(folder: Path, wanted: argparse.Namespace) -> dict[str, int]:
 
 
 def quantized(model: Path, output: Path, method: str, wanted: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of the command, planned and measured bytes, and a hash of the weight files."""
+    """Seconds of the command, planned and measured bytes, and hashes of the weight files."""
     arguments = [
         str(model),
         str(output),
@@ -150,16 +151,12 @@ def quantized(model: Path, output: Path, method: str, wanted: argparse.Namespace
     if done.returncode:
         return {"failed": done.stderr.strip()[-2000:] or f"exit code {done.returncode}"}
     manifest = json.loads((output / "quantkit.json").read_text())
-    digest = hashlib.sha256()
-    for path in sorted(output.glob("*.safetensors")):
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
     memory = json.loads(done.stdout.splitlines()[-1]) if wanted.device != "cpu" else {}
     return {
         "seconds": seconds,
         "measured": manifest["measured"],
         "planned": manifest["planned"],
-        "sha256": digest.hexdigest(),
+        "sha256": [sha256(path) for path in sorted(output.glob("*.safetensors"))],
         **memory,
     }
 

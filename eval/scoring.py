@@ -9,6 +9,7 @@ import torch
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.metric import Scores
 from quantkit.eval.text import EvaluationText
+from quantkit.grid.tiles import tiles
 from quantkit.results.schema import Subject
 from quantkit.stats.running import RunningDivergence, RunningSoftmax
 
@@ -16,9 +17,6 @@ LOGIT_BYTES = 32 << 20
 """Of all fp32 logits of some positions, where a model gives them only at once."""
 POSITIONS = 512
 """Scored together at most: each tile of the head's weight is read and widened once for them."""
-TILE = {"cpu": 1 << 17}
-"""Logits in a tile by kind of device; on a CPU four fp32 tiles stay in the second-level cache."""
-OTHER_TILE = 1 << 22
 WIDEST = 8192
 """Columns in a tile at most, where there are few positions."""
 
@@ -63,7 +61,7 @@ class Side:
 
     def tiles(self, rows: torch.Tensor) -> Iterator[torch.Tensor]:
         """Logits fp32 (rows, columns) of `rows` (rows, width), cut alike for all models."""
-        width = min(TILE.get(rows.device.type, OTHER_TILE) // len(rows), WIDEST)
+        width = min(tiles(rows.device.type).logits // len(rows), WIDEST)
         if self.head.is_product(rows):
             yield from self.head.tiles(rows, self.vocabulary, width)
         else:

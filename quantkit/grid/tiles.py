@@ -15,7 +15,8 @@ class Tiles:
     together, at most. ldlq: numbers of the rows that LDLQ takes at once, of which a group's share
     exists once more a trial. hessian: rows per product of a Hessian, of which only the part on and
     above the diagonal is computed. losses: columns per product of squared output errors. nf4:
-    weights that a search of NF4 scales takes at once.
+    weights that a search of NF4 scales takes at once. logits: those of one model that are scored at
+    once; on a CPU four fp32 tiles of them stay in the second-level cache.
     """
 
     search: int
@@ -24,10 +25,21 @@ class Tiles:
     hessian: int
     losses: int
     nf4: int
+    logits: int
 
 
-CPU = Tiles(search=1 << 18, groups=1, ldlq=1 << 21, hessian=192, losses=128, nf4=1 << 18)
-GPU = Tiles(search=1 << 24, groups=1 << 12, ldlq=1 << 29, hessian=2048, losses=1024, nf4=1 << 24)
+CPU = Tiles(
+    search=1 << 18, groups=1, ldlq=1 << 21, hessian=192, losses=128, nf4=1 << 18, logits=1 << 17
+)
+GPU = Tiles(
+    search=1 << 24,
+    groups=1 << 12,
+    ldlq=1 << 29,
+    hessian=2048,
+    losses=1024,
+    nf4=1 << 24,
+    logits=1 << 22,
+)
 
 
 def tiles(kind: str) -> Tiles:

@@ -56,11 +56,6 @@ class OpenModel:
     dtype: torch.dtype
     device: torch.device
 
-    def on(self, device: str) -> "OpenModel":
-        """The same model and files, computed on another device."""
-        there = torch.device(device)
-        return replace(self, device=there, dtype=computed_in(self.source_dtype, there))
-
     @property
     def dtype_name(self) -> str:
         """The model's own dtype as config files write it: "bfloat16", "float16", "float32"."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 
+from quantkit.core.session import Session
 from quantkit.model.calls import BlockInputs
 from quantkit.model.open import open_model
 from quantkit.model.opened import load_dense
@@ -45,11 +46,10 @@ def test_a_block_that_fails_lets_go_of_its_weights(
 
 
 def test_fp16_models_compute_in_fp32_on_the_cpu(tiny_checkpoint: Callable[..., Path]) -> None:
-    model = open_model(tiny_checkpoint("llama", dtype="float16"))
+    folder = tiny_checkpoint("llama", dtype="float16")
+    model, elsewhere = open_model(folder), open_model(folder, Session("meta"))
     assert (model.source_dtype, model.dtype) == (torch.float16, torch.float32)
-    elsewhere = model.on("meta")
     assert (elsewhere.dtype, elsewhere.device.type) == (torch.float16, "meta")
-    assert elsewhere.on("cpu") == model
 
 
 def test_sharding_of_the_source_changes_no_bit(tiny_checkpoint: Callable[..., Path]) -> None:
