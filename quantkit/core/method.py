@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.scheme import GridName, Scheme
@@ -17,16 +18,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Solved:
-    """One quantized linear.
+    """One quantized linear, or some rows of one.
 
-    `loss` is tr(E H E^T) / tr(W H W^T) with E the error of the weight W and H = X^T X: the relative
-    squared error of the linear's output over the calibration tokens X (GPTQ, arXiv 2210.17323,
-    equation 1); None without statistics. `notes` name every fallback that was used.
+    `losses` is fp32 (2, rows): of each row the squared error e H e^T of its output over the
+    calibration tokens X, with H = X^T X, and the squared output w H w^T; None without statistics.
+    `notes` name every fallback that was used.
     """
 
     qtensor: QTensor
-    loss: float | None
+    losses: torch.Tensor | None
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def loss(self) -> float | None:
+        """tr(E H E^T) / tr(W H W^T), the relative squared error of the output.
+
+        GPTQ, arXiv 2210.17323, equation 1; 0 if W H W^T is 0, None without statistics. Waits for
+        the device.
+        """
+        if self.losses is None:
+            return None
+        lost, whole = self.losses.double().sum(1).tolist()
+        return lost / whole if whole > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,7 @@ class Method:
     grids: the supported (grid, bits) pairs; `--method` without a recipe of that name uses the
         first.
     needs_inputs: whether the method needs calibration.
+    by_rows: whether the rows of a weight are quantized independently of each other.
     workspace(group): peak bytes that `quantize` and `rescale` allocate for a group, in addition to
         the stored weights and the statistics.
     """
@@ -94,3 +108,4 @@ class Method:
     rescale: Callable[[list[torch.Tensor], InputStats, Scheme, Any], torch.Tensor | None] | None = (
         None
     )
+    by_rows: bool = True

@@ -20,7 +20,6 @@ import torch
 from quantkit.grid.affine import AffineGrid, Bounds
 from quantkit.grid.kernel import kernel_for
 from quantkit.grid.search import Near
-from quantkit.grid.tiles import tiles
 
 LEAF = 16  # columns rounded one by one between two matrix products
 
@@ -78,15 +77,9 @@ def ldlq(
     """
     kernel = kernel_for(columns, group_size) if isinstance(candidates, Near) else None
     state = kernel.GroupRows if kernel else _Rows
-    width = max(16, tiles(columns.device.type).ldlq // columns.shape[-2])
-    parts = []
-    for part in torch.split(columns, width, -1):
-        rows = state(part, feedback.couplings, feedback.pivots, grid, group_size, candidates)
-        halve(rows.targets, rows.targets, feedback.couplings, group_size, rows.round_group)
-        parts.append((rows.codes, rows.scales, rows.zeros))
-    codes, scales, zeros = zip(*parts, strict=True)
-    known = [each for each in zeros if each is not None]
-    return torch.cat(codes, -1), torch.cat(scales, -1), torch.cat(known, -1) if known else None
+    rows = state(columns, feedback.couplings, feedback.pivots, grid, group_size, candidates)
+    halve(rows.targets, rows.targets, feedback.couplings, group_size, rows.round_group)
+    return rows.codes, rows.scales, rows.zeros
 
 
 def halve(
@@ -121,7 +114,7 @@ def halve(
 
 
 class _Rows:
-    """State of a chunk of rows while its groups are rounded.
+    """State of some rows while its groups are rounded.
 
     `targets` (d, rows) starts as a copy of `weights`. Rounding a group replaces its targets by its
     errors, weight - dequantized, which then move the targets of the remaining groups.

@@ -8,7 +8,7 @@ from quantkit.core.method import Solved
 from quantkit.core.scheme import Scheme
 from quantkit.grid.affine import AffineGrid, snap
 from quantkit.grid.qtensor import QTensor
-from quantkit.grid.quadratic import relative_loss
+from quantkit.grid.quadratic import losses_of
 from quantkit.grid.search import search_scales
 from quantkit.grid.tiles import tiles
 
@@ -23,11 +23,11 @@ def round_each(
     *,
     search: bool,
 ) -> list[Solved]:
-    """Each weight, fp32 (rows, in_features), rounded to nearest, with its relative loss.
+    """Each weight, fp32 (rows, in_features), rounded to nearest, with its losses.
 
     hessian: fp32 (in_features, in_features) or None; its diagonal weights the squared errors of the
-    scale search. Without it all channels weigh the same and the loss is None. With `search` False
-    scales span their groups.
+    scale search. Without it all channels weigh the same, and there are no losses. With `search`
+    False scales span their groups.
     """
     importance = weights[0].new_ones(weights[0].shape[1])
     if hessian is not None:
@@ -35,10 +35,10 @@ def round_each(
     solved = []
     for weight in weights:
         qtensor = nearest(weight, importance if search else None, scheme, grid)
-        loss = None
+        losses = None
         if hessian is not None:
-            loss = relative_loss(qtensor.dequantize().sub_(weight), weight, hessian)
-        solved.append(Solved(qtensor, loss))
+            losses = losses_of(qtensor.dequantize().sub_(weight), weight, hessian)
+        solved.append(Solved(qtensor, losses))
     return solved
 
 

@@ -27,16 +27,9 @@ def row_losses(error: torch.Tensor, hessian: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def relative_loss(error: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor) -> float:
-    """tr(E H E^T) / tr(W H W^T), the relative squared error of the output; 0 if W H W^T is 0.
+def losses_of(error: torch.Tensor, weight: torch.Tensor, hessian: torch.Tensor) -> torch.Tensor:
+    """fp32 (2, rows): the squared output error and the squared output of each row.
 
     error, weight: fp32 (rows, in_features); hessian: fp32 (in_features, in_features).
     """
-    lost = row_losses(error, hessian).double().sum()
-    whole = row_losses(weight, hessian).double().sum()
-    return ratio(*torch.stack((lost, whole)).cpu().tolist())
-
-
-def ratio(lost: float, whole: float) -> float:
-    """`lost` / `whole`; 0 if `whole` is 0."""
-    return lost / whole if whole > 0 else 0.0
+    return torch.stack((row_losses(error, hessian), row_losses(weight, hessian)))

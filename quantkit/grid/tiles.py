@@ -12,8 +12,9 @@ class Tiles:
     """Sizes of steps.
 
     search: numbers that a search of scales takes at once. groups: groups of inputs that it takes
-    together, at most. ldlq: numbers of the rows that LDLQ takes at once, of which a group's share
-    exists once more a trial. hessian: rows per product of a Hessian, of which only the part on and
+    together, at most. ldlq: numbers of the rows that are solved at once, of which a group's share
+    exists once more a trial. dealt: numbers of the rows that are dealt out together where several
+    processes solve. hessian: rows per product of a Hessian, of which only the part on and
     above the diagonal is computed. losses: columns per product of squared output errors. nf4:
     weights that a search of NF4 scales takes at once. logits: those of one model that are scored at
     once; on a CPU four fp32 tiles of them stay in the second-level cache.
@@ -22,6 +23,7 @@ class Tiles:
     search: int
     groups: int
     ldlq: int
+    dealt: int
     hessian: int
     losses: int
     nf4: int
@@ -29,12 +31,20 @@ class Tiles:
 
 
 CPU = Tiles(
-    search=1 << 18, groups=1, ldlq=1 << 21, hessian=192, losses=128, nf4=1 << 18, logits=1 << 17
+    search=1 << 18,
+    groups=1,
+    ldlq=1 << 21,
+    dealt=1 << 21,
+    hessian=192,
+    losses=128,
+    nf4=1 << 18,
+    logits=1 << 17,
 )
 GPU = Tiles(
     search=1 << 24,
     groups=1 << 12,
     ldlq=1 << 29,
+    dealt=1 << 22,
     hessian=2048,
     losses=1024,
     nf4=1 << 24,
@@ -45,3 +55,8 @@ GPU = Tiles(
 def tiles(kind: str) -> Tiles:
     """The sizes for a kind of device, as torch names it ("cpu", "cuda")."""
     return CPU if kind == "cpu" else GPU
+
+
+def rows_at_once(numbers: int, inputs: int) -> int:
+    """Rows of `inputs` that hold about so many numbers; at least 16."""
+    return max(16, numbers // inputs)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from quantkit.core.errors import QuantkitError
 from quantkit.core.method import GroupShape, Method, Solved
 from quantkit.core.scheme import INTEGERS, Scheme
 from quantkit.grid.threads import one_thread
-from quantkit.grid.tiles import tiles
+from quantkit.grid.tiles import rows_at_once, tiles
 from quantkit.grid.workspace import FP32, copies, rounding, square
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def quantize(
 ) -> list[Solved]:
     """All weights, fp32 (rows, in_features), solved as one: rows share the Hessian and its factor.
 
-    Each result has the shape of its weight. Neither weights nor statistics are modified.
+    Each result has the shape of its weight. Neither weights nor statistics are modified. Rows are
+    taken so many at a time, counted over all weights, whatever comes after them.
 
     Raises:
         QuantkitError: there are no statistics.
@@ -68,24 +70,44 @@ def quantize(
     import torch
 
     from quantkit.grid.affine import AffineGrid
-    from quantkit.grid.nearest import importance_of, nearest
-    from quantkit.grid.quadratic import row_losses
+    from quantkit.grid.rows import joined, rows_of
 
     grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
     stacked = torch.cat(weights)
     size = scheme.group_size or stacked.shape[1]
     feedback, notes = _feedback(stats, size, options)
+    at_once = rows_at_once(tiles(stacked.device.type).ldlq, stacked.shape[1])
+    parts = torch.split(stacked, at_once)
+    solved = joined([_rows(part, stats, feedback, scheme, grid, options) for part in parts])
+    ends = list(accumulate(len(weight) for weight in weights))
+    return [
+        replace(rows_of(solved, slice(start, end)), notes=notes)
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
+
+
+def _rows(
+    rows: torch.Tensor,
+    stats: InputStats,
+    feedback: Feedback | None,
+    scheme: Scheme,
+    grid: AffineGrid,
+    options: GptqOptions,
+) -> Solved:
+    """Some rows, fp32 (rows, in_features), solved; rounded to nearest where there is no factor."""
+    from quantkit.grid.nearest import importance_of, nearest
+    from quantkit.grid.quadratic import losses_of
+
     importance = importance_of(stats.diagonal)
     if feedback is None:
-        qtensor = nearest(stacked, importance, scheme, grid)
+        qtensor = nearest(rows, importance, scheme, grid)
     else:
-        qtensor = _solve(stacked, feedback, scheme, grid, options)
-    losses = row_losses(qtensor.dequantize().sub_(stacked), stats.hessian)
+        qtensor = _solve(rows, feedback, scheme, grid, options)
+    losses = losses_of(qtensor.dequantize().sub_(rows), rows, stats.hessian)
     if feedback is not None and options.keep_better_rows:
-        rounded = nearest(stacked, importance, scheme, grid)
-        qtensor, losses = _better_rows(qtensor, losses, rounded, stacked, stats.hessian)
-    whole = row_losses(stacked, stats.hessian)
-    return list(_split(qtensor, losses, whole, [len(w) for w in weights], notes))
+        rounded = nearest(rows, importance, scheme, grid)
+        qtensor, losses[0] = _better_rows(qtensor, losses[0], rounded, rows, stats.hessian)
+    return Solved(qtensor, losses)
 
 
 def _feedback(
@@ -192,38 +214,10 @@ def _better_rows(
     return mixed, torch.minimum(losses, others)
 
 
-def _split(
-    qtensor: QTensor,
-    losses: torch.Tensor,
-    whole: torch.Tensor,
-    rows: list[int],
-    notes: tuple[str, ...],
-) -> Iterator[Solved]:
-    """One Solved for each stacked weight; `losses` and `whole` (squared norms) are fp32 (rows,)."""
-    import torch
-
-    from quantkit.grid.quadratic import ratio
-
-    start = 0
-    sums = [part.double().sum() for each in (losses, whole) for part in torch.split(each, rows)]
-    known = torch.stack(sums).cpu().tolist()  # one wait for the device
-    for count, lost, power in zip(rows, known, known[len(rows) :], strict=False):
-        part = slice(start, start + count)
-        zeros = None if qtensor.zeros is None else qtensor.zeros[part].clone()
-        own = replace(
-            qtensor,
-            codes=qtensor.codes[part].clone(),
-            scales=qtensor.scales[part].clone(),
-            zeros=zeros,
-        )
-        yield Solved(own, ratio(lost, power), notes)
-        start += count
-
-
 def workspace(group: GroupShape) -> int:
     """Bytes: stacked linears; the Hessian is ordered, factored, then LDLQ, then nearest codes."""
     weights, hessian = group.weights, square(group)
-    width = min(sum(group.outputs), max(16, tiles(group.device).ldlq // group.inputs))
+    width = min(sum(group.outputs), rows_at_once(tiles(group.device).ldlq, group.inputs))
     chunk = width * (5 * group.inputs + FP32 * group.group * (4 * len(TRIALS) + 2))
     factoring = (3 if group.mixes_tokens else 2) * hessian
     solving = hessian + 6 * weights + chunk

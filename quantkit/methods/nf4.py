@@ -42,16 +42,16 @@ def quantize(
 ) -> list[Solved]:
     """Each weight, fp32 (rows, in_features), rounded by itself; none is modified."""
     from quantkit.grid.nearest import importance_of
-    from quantkit.grid.quadratic import relative_loss
+    from quantkit.grid.quadratic import losses_of
 
     solved = []
     for weight in weights:
         importance = importance_of(stats.diagonal) if stats else weight.new_ones(weight.shape[1])
         qtensor = _rounded(weight, importance if options.search else None, scheme)
-        loss = None
+        losses = None
         if stats:
-            loss = relative_loss(qtensor.dequantize().sub_(weight), weight, stats.hessian)
-        solved.append(Solved(qtensor, loss))
+            losses = losses_of(qtensor.dequantize().sub_(weight), weight, stats.hessian)
+        solved.append(Solved(qtensor, losses))
     return solved
 
 
@@ -183,4 +183,5 @@ METHOD = Method(
     options=Nf4Options,
     workspace=workspace,
     quantize=quantize,
+    by_rows=False,  # blocks run on from row to row, and nested scales know all of them
 )

@@ -224,9 +224,7 @@ class OpenModel:
         batches = [
             ids
             for windows in input_ids
-            for ids in torch.split(
-                windows.to(self.device), max(1, TOKENS_PER_BATCH // windows.shape[1])
-            )
+            for ids in torch.split(windows.to(self.device), batch_size(windows.shape[1]))
         ]
         return embed(self.skeleton, self.load, batches)
 
@@ -267,6 +265,11 @@ class OpenModel:
         """
         load, module = once(self.load), self.skeleton.model.get_submodule(self.skeleton.head)
         return Head(module, lambda hidden: leave(self.skeleton, load, hidden), self.dtype)
+
+
+def batch_size(length: int) -> int:
+    """Windows of so many tokens that a model runs at a time."""
+    return max(1, TOKENS_PER_BATCH // length)
 
 
 def computed_in(source: torch.dtype, device: torch.device) -> torch.dtype:

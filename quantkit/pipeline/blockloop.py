@@ -9,22 +9,23 @@ that several blocks share is quantized in the first that calls it.
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import groupby
 
 import torch
 from greenlet import greenlet
 
 from quantkit.core.progress import Progress, Report, silent
+from quantkit.core.ranks import Ranks
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.calls import BlockInputs
-from quantkit.model.opened import OpenModel, drop
+from quantkit.model.opened import OpenModel, batch_size, drop
 from quantkit.model.structure import LinearGroup, Structure
-from quantkit.pipeline.groups import BlockState, SolverConfig, place, solve_group
+from quantkit.pipeline.groups import Groups
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.pauses import Place, pause_at
+from quantkit.pipeline.state import BlockState, SolverConfig, place
 
 UNREACHED = "no text reaches this expert: rounded to nearest"
 
@@ -39,12 +40,13 @@ def quantize_blocks(
     """Quantize the blocks in order, each with the inputs that its quantized predecessors give.
 
     `input_ids` is int64 (windows, length); None quantizes without calibration inputs. While a block
-    computes, the next one is read.
+    computes, the next one is read. Each of the solver's ranks runs some of the windows.
 
     Raises:
         IntegrityError: an input is not finite; the message names the module.
     """
-    batches, calls = model.enter(input_ids) if input_ids is not None else ([], [])
+    own = None if input_ids is None else _own_windows(input_ids, solver.ranks)
+    batches, calls = ([], []) if own is None or not len(own) else model.enter(own)
     shared = Shared(model, solver.schemes)
     count = len(model.skeleton.blocks)
     with ThreadPoolExecutor(1) as reader:
@@ -54,13 +56,14 @@ def quantize_blocks(
             if index + 1 < count:
                 coming = reader.submit(model.load_block, index + 1)
             state = BlockState(model, index, block, structure.of(index))
+            groups = Groups(state, solver)
             shared.put_into(state)
             with torch.no_grad():
-                if batches:
-                    batches = _run(state, solver, batches, [c[index] for c in calls])
+                if input_ids is not None:
+                    batches = _run(groups, batches, [c[index] for c in calls])
                 else:
-                    _solve_blindly(state, solver, state.structure.groups)
-                _solve_blindly(state, solver, state.structure.unreached, UNREACHED)
+                    _solve_blindly(groups, state.structure.groups)
+                _solve_blindly(groups, state.structure.unreached, UNREACHED)
             shared.take_from(state)
             drop(block)
             give_back()
@@ -68,29 +71,35 @@ def quantize_blocks(
             yield state
 
 
-def _solve_blindly(
-    state: BlockState, solver: SolverConfig, groups: Iterable[LinearGroup], *notes: str
-) -> None:
+def _own_windows(input_ids: torch.Tensor, ranks: Ranks) -> torch.Tensor:
+    """The windows, int64 (n, length), that this rank runs: those of whole batches."""
+    size = batch_size(input_ids.shape[1])
+    own = ranks.slice_of(-(-len(input_ids) // size))
+    return input_ids[own.start * size : own.stop * size]
+
+
+def _solve_blindly(block: Groups, groups: Iterable[LinearGroup], *notes: str) -> None:
     for group in groups:
-        if state.scheme(solver, group) is not None:
-            solve_group(state, solver, group, notes=notes)
+        if block.state.scheme(block.solver, group) is not None:
+            block.solve(group, notes=notes)
 
 
 def _run(
-    state: BlockState, solver: SolverConfig, batches: list[torch.Tensor], calls: list[BlockInputs]
+    groups: Groups, batches: list[torch.Tensor], calls: list[BlockInputs]
 ) -> list[torch.Tensor]:
     """Each batch's output of the block, whose groups are solved meanwhile.
 
     Batches, in and out, are (sequences, length, width) in the model's dtype.
     """
+    state, solver = groups.state, groups.solver
     quantized = [g for g in state.structure.groups if state.scheme(solver, g) is not None]
     stages = [list(found) for _, found in groupby(quantized, lambda g: g.stage or g.names)]
     where = Place(state.block, state.name, solver.experts, state.expert_tokens)
-    pauses = [pause_at(where, groups) for groups in stages]
+    pauses = [pause_at(where, stage) for stage in stages]
     runs = [greenlet(call.run) for call in calls]
     outputs = [run.switch(state.block, hidden) for run, hidden in zip(runs, batches, strict=True)]
     for pause in pauses:
-        pause.solve(partial(solve_group, state, solver))
+        pause.solve(groups)
         outputs = [run.switch() for run in runs]
     return outputs
 

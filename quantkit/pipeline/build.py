@@ -13,8 +13,8 @@ from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.built import Built, ModuleRecord
-from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared, model_facts
+from quantkit.pipeline.state import SolverConfig
 from quantkit.pipeline.write import dense_parts, encoded, sources, weight_hash
 
 

@@ -4,8 +4,9 @@ A pause is a switch of greenlets, which returns to the loop once a batch has arr
 the loop solves what waits here, and switches back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import torch
@@ -13,23 +14,22 @@ from greenlet import getcurrent, greenlet
 from torch import nn
 
 from quantkit.core.errors import IntegrityError, QuantkitError
+from quantkit.core.ranks import Ranks
 from quantkit.core.recipe import ExpertTokens
 from quantkit.model.experts import STAGES, Inputs
 from quantkit.model.skeleton import linear_facts
 from quantkit.model.structure import LinearGroup
+from quantkit.pipeline.groups import Groups
 from quantkit.stats.experts import ENOUGH, known_enough
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputChange, InputStats
 
-Solve = Callable[[LinearGroup, InputStats | None, tuple[str, ...]], InputChange | None]
-"""Quantizes a group with the statistics of its input, and notes on these; the change of it."""
-
 
 class Pause(Protocol):
-    """Where all batches wait."""
+    """Where all batches wait, those of all ranks."""
 
-    def solve(self, solve: Solve) -> None:
-        """Solve the groups whose inputs have arrived, and change the inputs."""
+    def solve(self, block: Groups) -> None:
+        """Solve the groups of the block whose inputs have arrived, and change the inputs."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ def pause_at(place: Place, groups: Sequence[LinearGroup]) -> Pause:
 class GroupPause:
     """Hooks that pause at the first linear of a group, and change the input of all its linears.
 
-    Statistics are summed up batch by batch: an input is not kept. It is (.., in_features) in the
-    model's dtype. Linears that a forward calls again pause at the last call.
+    The inputs are (.., in_features) in the model's dtype, and are kept by the waiting forwards in
+    any case. Linears that a forward calls again pause at the last call.
     """
 
     def __init__(self, place: Place, group: LinearGroup) -> None:
         self.group, self.where = group, f"{place.name}.{group.names[0]}"
-        self.collector = InputCollector(mixes_tokens=group.mixes_tokens)
+        self.waiting: list[torch.Tensor] = []
         self.change: InputChange | None = None
         self.left: dict[greenlet, int] = {}
         first, *others = (place.block.get_submodule(name) for name in group.names)
@@ -64,12 +64,16 @@ class GroupPause:
         for other in others:
             other.register_forward_pre_hook(self._follow)
 
-    def solve(self, solve: Solve) -> None:
+    def solve(self, block: Groups) -> None:
         """As `Pause`."""
-        self.change = solve(self.group, finished(self.collector, self.where), ())
+        ranks = block.solver.ranks
+        collector = InputCollector(mixes_tokens=self.group.mixes_tokens, ranks=ranks)
+        stats = gathered(collector, ranks.stream(self.waiting), self.where)
+        self.waiting.clear()
+        self.change = block.solve(self.group, stats)
 
     def _stop(self, module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        self.collector.add(arguments[0])
+        self.waiting.append(arguments[0])
         forward = getcurrent()
         self.left[forward] = self.left.get(forward, self.group.calls) - 1
         if not self.left[forward]:
@@ -84,7 +88,7 @@ class ExpertPause:
     """A hook that pauses where the inputs of all experts are known.
 
     An expert's statistics are summed up only when it is solved, so that those of one are held at a
-    time: the inputs of all batches wait here.
+    time: the inputs of all batches wait here. Ranks take turns of one expert each.
     """
 
     def __init__(self, place: Place, groups: Sequence[LinearGroup]) -> None:
@@ -96,38 +100,74 @@ class ExpertPause:
         self.changes: dict[int, InputChange | None] = {}
         place.block.get_submodule(groups[0].stage).register_forward_pre_hook(self._stop)
 
-    def solve(self, solve: Solve) -> None:
+    def solve(self, block: Groups) -> None:
         """As `Pause`."""
-        sent = [sum(each) for each in zip(*(i.counts for i in self.waiting), strict=True)]
+        ranks = block.solver.ranks
+        batches = [
+            counts for each in ranks.exchange([i.counts for i in self.waiting]) for counts in each
+        ]
+        sent = [sum(each) for each in zip(*batches, strict=True)]
         few = [self.routed and count < ENOUGH * self.width for count in sent]
         layer = None
         if self.alike and (any(few) or not self.routed):
-            layer = self._gather(self.groups[0], lambda inputs: inputs.every(0))
-        for group in self.groups:
-            expert = expert_of(group)
-            stats = self._statistics(group, expert, sent[expert], layer)
-            notes = (_note(sent[expert], stats),) if few[expert] else ()
-            self.changes[expert] = solve(group, stats, notes)
+            every = ranks.stream([inputs.every(0) for inputs in self.waiting])
+            layer = gathered(InputCollector(ranks=ranks), every, self._where(self.groups[0]))
+        for start in range(0, len(self.groups), ranks.count):
+            turn = self.groups[start : start + ranks.count]
+            given = self._dealt(turn, sent, layer, ranks)
+            draft = None
+            if ranks.rank < len(turn):
+                group = turn[ranks.rank]
+                expert = expert_of(group)
+                stats = self._statistics(group, given, sent[expert], layer)
+                notes = (_note(sent[expert], stats),) if few[expert] else ()
+                draft = block.draft(group, stats, notes)
+            for group, found in zip(turn, ranks.exchange(draft), strict=False):
+                self.changes[expert_of(group)] = block.put(group, found)
         self.place.tokens[f"{self.place.name}.{self.stack}"] = tuple(sent)
         self.waiting.clear()
 
+    def _dealt(
+        self,
+        turn: Sequence[LinearGroup],
+        sent: Sequence[int],
+        layer: InputStats | None,
+        ranks: Ranks,
+    ) -> Iterator[torch.Tensor]:
+        """The inputs of this rank's expert, which have waited with all ranks."""
+        if ranks.alone:
+            return self._inputs(turn[0], sent, layer)
+        given = [list(self._inputs(group, sent, layer)) for group in turn]
+        given += [[] for _ in range(ranks.count - len(turn))]
+        return chain.from_iterable(ranks.deal(given))
+
+    def _inputs(
+        self, group: LinearGroup, sent: Sequence[int], layer: InputStats | None
+    ) -> Iterator[torch.Tensor]:
+        """Those here that an expert's statistics need, batch by batch."""
+        expert = expert_of(group)
+        needed = bool(sent[expert]) if self.routed else layer is None
+        for inputs in self.waiting if needed else ():
+            yield inputs.own(expert) if self.routed else inputs.every(expert)
+
     def _statistics(
-        self, group: LinearGroup, expert: int, sent: int, layer: InputStats | None
+        self,
+        group: LinearGroup,
+        inputs: Iterable[torch.Tensor],
+        sent: int,
+        layer: InputStats | None,
     ) -> InputStats | None:
         """Those that an expert is calibrated on, given the tokens `sent` to it; None without any.
 
         `layer`: those of all tokens, where they are the same inputs to all experts.
         """
         if not self.routed:
-            return layer or self._gather(group, lambda inputs: inputs.every(expert))
-        own = self._gather(group, lambda inputs: inputs.own(expert)) if sent else None
+            return layer or gathered(InputCollector(), inputs, self._where(group))
+        own = gathered(InputCollector(), inputs, self._where(group)) if sent else None
         return known_enough(own, layer)
 
-    def _gather(self, group: LinearGroup, of: Callable[[Inputs], torch.Tensor]) -> InputStats:
-        collector = InputCollector()
-        for inputs in self.waiting:
-            collector.add(of(inputs))
-        return finished(collector, f"{self.place.name}.{group.names[0]}")
+    def _where(self, group: LinearGroup) -> str:
+        return f"{self.place.name}.{group.names[0]}"
 
     def _stop(self, _: nn.Module, arguments: tuple[Inputs]) -> tuple[Inputs]:
         self.waiting.append(arguments[0])
@@ -153,12 +193,14 @@ def _note(sent: int, stats: InputStats | None) -> str:
     return f"{sent} calibration tokens reached this expert: {done}"
 
 
-def finished(collector: InputCollector, where: str) -> InputStats:
-    """The statistics of all inputs that were added.
+def gathered(collector: InputCollector, inputs: Iterable[torch.Tensor], where: str) -> InputStats:
+    """The statistics of all inputs, (.., in_features) each.
 
     Raises:
         IntegrityError: one of them is not finite; the message names `where`.
     """
+    for each in inputs:
+        collector.add(each)
     try:
         return collector.finish()
     except QuantkitError as error:

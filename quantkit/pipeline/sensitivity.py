@@ -19,17 +19,16 @@ from quantkit.core import registry
 from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import ExpertTokens
-from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
 from quantkit.model.calls import BlockInputs
 from quantkit.model.experts import STAGES, Inputs
-from quantkit.model.opened import OpenModel, drop
+from quantkit.model.opened import OpenModel, batch_size, drop
 from quantkit.model.structure import LinearGroup
 from quantkit.pipeline.choices import Choice
-from quantkit.pipeline.groups import matrix, place
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.pauses import expert_of
+from quantkit.pipeline.state import matrix, place
 from quantkit.stats.divergence import token_kl
 from quantkit.stats.experts import known_enough
 from quantkit.stats.hessian import InputCollector
@@ -133,7 +132,7 @@ def measure_effects(
 
 def _batch_count(windows: torch.Tensor) -> int:
     """Number of batches that `OpenModel.enter` makes of int64 (windows, length)."""
-    return -(-len(windows) // max(1, TOKENS_PER_BATCH // windows.shape[1]))
+    return -(-len(windows) // batch_size(windows.shape[1]))
 
 
 def _run(

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from quantkit.core.errors import QuantkitError
+from quantkit.core.ranks import ALONE, Ranks
 from quantkit.grid.threads import side_by_side
 from quantkit.grid.tiles import tiles
 from quantkit.stats.inputs import InputStats
@@ -19,10 +20,12 @@ class InputCollector:
     """Running sums over the inputs of one group of linears.
 
     The result depends on the order of the tokens, but not on how they are split into batches.
+    `ranks` that add the same inputs share the work: each sums some rows of the Hessian.
     """
 
-    def __init__(self, *, mixes_tokens: bool = False) -> None:
+    def __init__(self, *, mixes_tokens: bool = False, ranks: Ranks = ALONE) -> None:
         self.mixes_tokens = mixes_tokens
+        self.ranks = ranks
         self.tokens = 0
         self._absmax: torch.Tensor | None = None
         self._firsts: list[torch.Tensor] = []
@@ -69,6 +72,8 @@ class InputCollector:
             self._chunk[filled:padded] = 0
             self._accumulate(padded)
         del self._chunk
+        if not self.ranks.alone:
+            self._complete()
         _mirror(self._hessian)  # only blocks on and above the diagonal were summed
         hessian = self._hessian[:features, :features].contiguous()
         del self._hessian
@@ -90,6 +95,10 @@ class InputCollector:
         self._chunk = torch.zeros(CHUNK, padded, dtype=torch.float32, device=rows.device)
         self._exact = rows.dtype in (torch.bfloat16, torch.float16)
         self._hessian = self._chunk.new_zeros(padded, padded)
+        size = tiles(rows.device.type).hessian
+        starts = range(0, padded, size)
+        owners = self.ranks.owners([padded - start for start in starts])
+        self._tiles = [(slice(i, i + size), owner) for i, owner in zip(starts, owners, strict=True)]
 
     def _accumulate(self, tokens: int) -> None:
         """Adds the sum of x x^T over the first `tokens` rows of the chunk to the Hessian.
@@ -98,10 +107,10 @@ class InputCollector:
         Only tiles on and above the diagonal are computed: half the work.
         """
         chunk, hessian = self._chunk[:tokens], self._hessian
-        size = tiles(chunk.device.type).hessian
         products = [
-            partial(hessian[i : i + size, i:].addmm_, chunk[:, i : i + size].T, chunk[:, i:])
-            for i in range(0, hessian.shape[0], size)
+            partial(hessian[rows, rows.start :].addmm_, chunk[:, rows].T, chunk[:, rows.start :])
+            for rows, owner in self._tiles
+            if owner == self.ranks.rank
         ]
         if chunk.device.type == "cpu":
             side_by_side(products)
@@ -109,6 +118,14 @@ class InputCollector:
             with _tf32() if self._exact else nullcontext():
                 for product in products:
                     product()
+
+    def _complete(self) -> None:
+        """Puts the rows that other ranks have summed in place."""
+        own = [self._hessian[rows] for rows, owner in self._tiles if owner == self.ranks.rank]
+        places = sorted(self._tiles, key=lambda tile: tile[1])  # as the ranks send them
+        for (rows, owner), found in zip(places, self.ranks.stream(own), strict=True):
+            if owner != self.ranks.rank:
+                self._hessian[rows] = found
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
         """Keeps every n-th of all tokens; `rows` is (tokens, in_features).

@@ -16,6 +16,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.method import GroupShape, Method
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
+from quantkit.grid.rows import joined
 from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
 from quantkit.recipes.options import checked_options
 from quantkit.stats.hessian import InputCollector
@@ -229,6 +230,23 @@ def test_loss_is_the_relative_error_of_the_output(method: Method, stats: InputSt
         whole = ((weight.double() @ hessian) * weight).sum()
         assert one.loss == pytest.approx(float(((error @ hessian) * error).sum() / whole), 1e-3)
         assert one.notes == ()
+
+
+def test_rows_are_independent_where_it_says_so(method: Method, stats: InputStats) -> None:
+    if not method.by_rows:
+        return
+    for scheme in schemes(method):
+        for weight in weights():
+            parts = [weight[:16], weight[16:40], weight[40:]]
+            whole, *others = (
+                method.quantize([rows], stats, scheme, torch.bfloat16, method.options())[0]
+                for rows in (weight, *parts)
+                if len(rows)
+            )
+            again = joined(others)
+            assert torch.equal(again.qtensor.codes, whole.qtensor.codes)
+            assert torch.equal(again.qtensor.scales, whole.qtensor.scales)
+            assert again.loss == pytest.approx(whole.loss, 1e-4)
 
 
 def test_arguments_stay_as_they_were(method: Method, stats: InputStats) -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from quantkit.grid.quadratic import relative_loss, row_losses
+from quantkit.grid.quadratic import losses_of, row_losses
 
 
 @pytest.mark.parametrize("features", [1, 100, 128, 300])
@@ -14,8 +14,8 @@ def test_row_losses_are_the_quadratic_form(features: int) -> None:
     torch.testing.assert_close(row_losses(error, hessian).double(), expected, rtol=1e-4, atol=0)
 
 
-def test_relative_loss() -> None:
+def test_losses_beside_what_could_be_lost() -> None:
     weight = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
-    assert relative_loss(weight, weight, torch.eye(2)) == 1
-    assert relative_loss(weight / 2, weight, torch.eye(2)) == 0.25
-    assert relative_loss(weight, weight, torch.zeros(2, 2)) == 0
+    assert losses_of(weight, weight, torch.eye(2)).tolist() == [[25, 4], [25, 4]]
+    assert losses_of(weight / 2, weight, torch.eye(2)).tolist() == [[6.25, 1], [25, 4]]
+    assert losses_of(weight, weight, torch.zeros(2, 2)).tolist() == [[0, 0], [0, 0]]
