@@ -68,6 +68,12 @@ def quantize(
         int | None, typer.Option(help="Tokens in a window. Default: 2048.")
     ] = None,
     device: Device = "auto",
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="0,1|all", help="Several GPUs: a process on each, with the result of one."
+        ),
+    ] = None,
     max_shard_size: Annotated[str, typer.Option(help="Maximum size of a weight file.")] = "5GB",
     settings: Annotated[
         list[str] | None,
@@ -125,6 +131,7 @@ def quantize(
         output,
         recipe=wanted,
         device=device,
+        devices=devices,
         max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
         evaluate=evaluate,
         baseline=baseline,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     *,
     recipe: Recipe | None = None,
     device: str = "auto",
+    devices: str | None = None,
     max_shard_size: int = DEFAULT_SHARD_SIZE,
     evaluate: bool = True,
     baseline: str | Path | None = None,
@@ -48,6 +50,9 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         output: the folder to make; it must be missing or empty.
         recipe: the recipe; `gptq` by default.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        devices: several in place of one, "0,1" or "all": a process for each, and the bytes of one.
+            Scripts that name several need `if __name__ == "__main__":`, as multiprocessing does.
+            Under torchrun all processes call this function, and all but the first end in it.
         max_shard_size: largest size of a weight file, in bytes.
         evaluate: whether to measure perplexity and KL against the original.
         baseline: the result of an earlier run; a regression is reported as a failed gate.
@@ -62,23 +67,22 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     check_name(model)
     load_torch(report)
     from quantkit.eval.compare import smoke_score
-    from quantkit.pipeline.calibrate import calibrate
-    from quantkit.pipeline.opening import open_folder
-    from quantkit.pipeline.start import checked, device_of, start
+    from quantkit.pipeline.start import checked, device_of
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
-    from quantkit.runs.produce import Order, produce
+    from quantkit.runs.produce import Order, assist_with, produce, ready
+    from quantkit.runs.ranks import devices_of, ranks_of
 
     old = read_result(Path(baseline), EvalResult) if baseline else None
-    wanted, session = checked(recipe), Session(device_of(device), trust_remote_code, report)
+    wanted, several = checked(recipe), devices_of(devices) if devices else []
+    here = Session(device_of(several[0] if several else device), trust_remote_code, report)
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
-    original = open_folder(source, session)
-    prepared = start(original.model, wanted)
-    calibration = calibrate(original, prepared.plan.recipe.calibration)
-    order = Order(original, prepared, calibration, Path(output), max_shard_size)
-    score = smoke_score(original, calibration, report) if evaluate else None
-    result = produce(order, score, old, session)
+    with ranks_of(here, several, partial(assist_with, source, wanted)) as session:
+        original, prepared, calibration = ready(source, wanted, session)
+        order = Order(original, prepared, calibration, Path(output), max_shard_size)
+        score = smoke_score(original, calibration, report) if evaluate else None
+        result = produce(order, score, old, session)
     return replace(result, cost=watch())  # with what comes before the run, imports included
 
 

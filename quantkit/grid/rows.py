@@ -14,6 +14,7 @@ import torch
 
 from quantkit.core.method import Solved
 from quantkit.core.ranks import Ranks
+from quantkit.grid.exchange import exchange
 from quantkit.grid.tiles import rows_at_once, tiles
 
 
@@ -55,7 +56,7 @@ def dealt(
     pairs = list(zip(units, owners, strict=True))
     own = [piece for unit, owner in pairs if owner == ranks.rank for piece in unit]
     solved = quantize([weights[w][rows] for w, rows in own]) if own else []
-    found = [iter(each) for each in ranks.exchange(solved)]
+    found = [iter(each) for each in exchange(ranks, solved)]
     parts: list[list[Solved]] = [[] for _ in weights]
     for unit, owner in pairs:
         for piece in unit:

@@ -46,6 +46,11 @@ class LinearGroup:
     stage: str = ""
     calls: int = 1
 
+    @property
+    def expert(self) -> int:
+        """The number of the expert that the group of a stage belongs to."""
+        return int(self.names[0].split(".")[-2])
+
 
 @dataclass(frozen=True)
 class ScalePair:

@@ -20,12 +20,12 @@ from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.calls import BlockInputs
+from quantkit.model.matrices import place
 from quantkit.model.opened import OpenModel, batch_size, drop
 from quantkit.model.structure import LinearGroup, Structure
-from quantkit.pipeline.groups import Groups
+from quantkit.pipeline.groups import BlockState, Groups, SolverConfig
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.pauses import Place, pause_at
-from quantkit.pipeline.state import BlockState, SolverConfig, place
 
 UNREACHED = "no text reaches this expert: rounded to nearest"
 

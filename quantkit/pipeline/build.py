@@ -13,8 +13,8 @@ from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.built import Built, ModuleRecord
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared, model_facts
-from quantkit.pipeline.state import SolverConfig
 from quantkit.pipeline.write import dense_parts, encoded, sources, weight_hash
 
 
@@ -36,8 +36,7 @@ def build(
     writer.write_json("config.json", edited_config(model.checkpoint.config, block))
     trust = session.trust_remote_code
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
-    policy = prepared.plan.recipe.calibration.experts
-    solver = SolverConfig(prepared.method, prepared.options, schemes, policy)
+    solver = solver_of(prepared, session)
     records: list[ModuleRecord] = []
     tokens: dict[str, tuple[int, ...]] = {}
     written: set[str] = set()
@@ -64,6 +63,22 @@ def build(
     verify_weights(artifact, records, session.report)
     size = sum(shard.nbytes for shard in writer.shards)
     return Built(tuple(records), tokens, ledger, side_files, size, artifact)
+
+
+def assist(
+    prepared: Prepared, input_ids: torch.Tensor | None, session: Session = Session()
+) -> None:
+    """The part of `build` that ranks other than the first have: nothing is written."""
+    solver = solver_of(prepared, session)
+    for _ in quantize_blocks(prepared.model, prepared.structure, solver, input_ids):
+        pass
+
+
+def solver_of(prepared: Prepared, session: Session) -> SolverConfig:
+    """With what the blocks of a prepared model are solved."""
+    policy = prepared.plan.recipe.calibration.experts
+    schemes = prepared.plan.schemes
+    return SolverConfig(prepared.method, prepared.options, schemes, policy, session.ranks)
 
 
 def _ledger(

@@ -1,19 +1,82 @@
 """One group of linears: fold scales into its producer, solve it, put the result in place."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
+from torch import nn
 
 from quantkit.core import registry
-from quantkit.core.method import Solved
+from quantkit.core.method import Method, Solved
 from quantkit.core.ranks import ALONE, Ranks
+from quantkit.core.recipe import ExpertTokens
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.rows import dealt
-from quantkit.model.structure import LinearGroup, ScalePair
-from quantkit.pipeline.folding import factors_of, fold, rescaled
-from quantkit.pipeline.state import BlockState, SolverConfig, matrix, place
+from quantkit.model.matrices import matrix, place
+from quantkit.model.opened import OpenModel
+from quantkit.model.skeleton import is_transposed
+from quantkit.model.structure import BlockStructure, LinearGroup, ScalePair
 from quantkit.stats.inputs import InputChange, InputStats
+
+
+@dataclass(frozen=True)
+class SolverConfig:
+    """The method, its options, and the scheme of every linear that is quantized (by full name).
+
+    `experts`: which tokens experts are calibrated on, as `CalibrationSpec` states it. `ranks`: the
+    processes that share the work.
+    """
+
+    method: Method
+    options: Any
+    schemes: Mapping[str, Scheme]
+    experts: ExpertTokens = "routed"
+    ranks: Ranks = ALONE
+
+
+@dataclass
+class BlockState:
+    """A block in progress: `solved` linears by full name, and parameters `changed` by folding.
+
+    `changed` maps checkpoint names to tensors in the dtype of their source. `expert_tokens` are
+    those that were sent to each expert, by the full name of the module that holds them.
+    """
+
+    model: OpenModel
+    index: int
+    block: nn.Module
+    structure: BlockStructure
+    solved: dict[str, Solved] = field(default_factory=dict)
+    changed: dict[str, torch.Tensor] = field(default_factory=dict)
+    expert_tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Module path of the block."""
+        return self.model.skeleton.block_name(self.index)
+
+    def full(self, linear: str) -> str:
+        """Full module name of a module of the block."""
+        return f"{self.name}.{linear}"
+
+    def scheme(self, solver: SolverConfig, group: LinearGroup) -> Scheme | None:
+        """The scheme that the linears of a group share; None where they stay dense."""
+        return solver.schemes.get(self.full(group.names[0]))
+
+    def summary(self) -> str:
+        """Name and mean relative loss of the block, for people."""
+        losses = [s.loss for s in self.solved.values() if s.loss is not None]
+        return f"{self.name}  loss {sum(losses) / len(losses):.2e}" if losses else self.name
+
+    def source(self, parameter: str) -> tuple[str, torch.Tensor]:
+        """Checkpoint name and present value of a parameter, as stored, on the model's device."""
+        name = self.model.stored_name(self.full(parameter))
+        known = self.changed.get(name)
+        if known is None:
+            known = self.model.stored(self.full(parameter)).to(self.model.device)
+        return name, known
 
 
 @dataclass(frozen=True)
@@ -35,6 +98,11 @@ class Groups:
     state: BlockState
     solver: SolverConfig
 
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that share the work."""
+        return self.solver.ranks
+
     def solve(
         self, group: LinearGroup, stats: InputStats | None = None, notes: tuple[str, ...] = ()
     ) -> InputChange | None:
@@ -43,7 +111,7 @@ class Groups:
         All ranks call it with the same statistics, and share the rows. `notes` on the statistics
         become notes on the linears.
         """
-        return self.put(group, self.draft(group, stats, notes, self.solver.ranks))
+        return self.put(group, self.draft(group, stats, notes, self.ranks))
 
     def draft(
         self,
@@ -101,6 +169,92 @@ class Groups:
         pair = self.state.structure.pair_of(group)
         dense = pair is not None and self.state.full(pair.producer) not in self.solver.schemes
         return None if pair is None or (pair.kind == "linear" and dense) else pair
+
+
+def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:
+    """The statistics of x / s for fp32 `s` (in_features,); `stats` are not modified.
+
+    The Hessian is a sum of x x^T, so that of x / s is H_ij / (s_i s_j).
+    """
+    outer = s[:, None] * s
+    return replace(
+        stats,
+        hessian=stats.hessian / outer,
+        firsts=stats.firsts / s,
+        absmax=stats.absmax / s,
+        sample=stats.sample / s,
+    )
+
+
+def fold(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tensor:
+    """Divide the producer by about `wanted`, fp32 (columns,); returns `factors_of` it.
+
+    The module changes in place.
+    """
+    s, producer = factors_of(state, pair, wanted), state.block.get_submodule(pair.producer)
+    rows = pair.rows(s)
+    if pair.kind == "linear":
+        _divide_linear(state, pair.producer, producer, rows)
+    else:
+        name, value = state.source(f"{pair.producer}.weight")
+        state.changed[name] = _divided_norm(state, pair, wanted)[1]
+        producer.weight.data.copy_(state.changed[name])  # type: ignore[operator]  # a Parameter
+    bias = getattr(producer, "bias", None)
+    if bias is not None:
+        name, value = state.source(f"{pair.producer}.bias")
+        state.changed[name] = (value.float() / rows).to(value.dtype)
+        bias.data.copy_(state.changed[name])
+    return s
+
+
+def factors_of(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tensor:
+    """By what exactly the producer can be divided, near `wanted`; both fp32 (columns,).
+
+    A norm's weight is divided and rounded to its dtype, and the factors follow from the rounding.
+    With biases and quantized rows they cannot: there the factors are powers of two, which change no
+    mantissa, so that an already quantized producer keeps its codes.
+    """
+    if pair.kind == "linear":
+        return pair.columns(_power_of_two(pair.rows(wanted)))
+    return pair.columns(_divided_norm(state, pair, wanted)[0])
+
+
+def _power_of_two(s: torch.Tensor) -> torch.Tensor:
+    return torch.exp2(torch.log2(s).round_())
+
+
+def _divided_norm(
+    state: BlockState, pair: ScalePair, wanted: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors, fp32 (rows,), after a norm's weight was rounded to its dtype, and that weight.
+
+    Where the weight is 0 or the ratio is not finite, it stays and the factor is 1.
+    """
+    offset = 1.0 if pair.kind == "norm_offset" else 0.0
+    s = pair.rows(wanted)
+    if getattr(state.block.get_submodule(pair.producer), "bias", None) is not None:
+        s = _power_of_two(s)
+    _, value = state.source(f"{pair.producer}.weight")
+    acts = value.float() + offset
+    new = (acts / s - offset).to(value.dtype)
+    taken = acts / (new.float() + offset)  # not s: the stored weight is rounded
+    good = torch.isfinite(taken) & (taken > 0)
+    return torch.where(good, taken, torch.ones_like(taken)), torch.where(good, new, value)
+
+
+def _divide_linear(state: BlockState, name: str, producer: nn.Module, s: torch.Tensor) -> None:
+    """Divide the rows of a linear by powers of two, fp32 `s` (rows,): its scales if quantized."""
+    done = state.solved.get(state.full(name))
+    if done is None:
+        source, value = state.source(f"{name}.weight")
+        rows = s if is_transposed(producer) else s[:, None]
+        state.changed[source] = (value.float() / rows).to(value.dtype)
+        producer.weight.data.copy_(state.changed[source])  # type: ignore[operator]  # a Parameter
+        return
+    scales = (done.qtensor.scales.float() / s[:, None]).to(done.qtensor.scales.dtype)
+    qtensor = replace(done.qtensor, scales=scales)
+    state.solved[state.full(name)] = replace(done, qtensor=qtensor)
+    place(producer, qtensor.dequantize())
 
 
 def _input_change(divided: torch.Tensor | None, scheme: Scheme) -> InputChange | None:

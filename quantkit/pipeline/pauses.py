@@ -7,7 +7,7 @@ the loop solves what waits here, and switches back.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from greenlet import getcurrent, greenlet
@@ -16,19 +16,36 @@ from torch import nn
 from quantkit.core.errors import IntegrityError, QuantkitError
 from quantkit.core.ranks import Ranks
 from quantkit.core.recipe import ExpertTokens
+from quantkit.grid.exchange import deal, exchange, stream
 from quantkit.model.experts import STAGES, Inputs
 from quantkit.model.skeleton import linear_facts
 from quantkit.model.structure import LinearGroup
-from quantkit.pipeline.groups import Groups
 from quantkit.stats.experts import ENOUGH, known_enough
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputChange, InputStats
 
 
+class Block(Protocol):
+    """What solves the groups of a block: `pipeline.groups.Groups`."""
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that share the work."""
+
+    def solve(self, group: LinearGroup, stats: InputStats | None) -> InputChange | None:
+        """Quantize a group in place, with all ranks; the change of its input."""
+
+    def draft(self, group: LinearGroup, stats: InputStats | None, notes: tuple[str, ...]) -> object:
+        """What a group becomes, made by this rank alone."""
+
+    def put(self, group: LinearGroup, draft: Any) -> InputChange | None:
+        """Replace a group by a draft of it; the change of its input."""
+
+
 class Pause(Protocol):
     """Where all batches wait, those of all ranks."""
 
-    def solve(self, block: Groups) -> None:
+    def solve(self, block: Block) -> None:
         """Solve the groups of the block whose inputs have arrived, and change the inputs."""
 
 
@@ -64,11 +81,11 @@ class GroupPause:
         for other in others:
             other.register_forward_pre_hook(self._follow)
 
-    def solve(self, block: Groups) -> None:
+    def solve(self, block: Block) -> None:
         """As `Pause`."""
-        ranks = block.solver.ranks
+        ranks = block.ranks
         collector = InputCollector(mixes_tokens=self.group.mixes_tokens, ranks=ranks)
-        stats = gathered(collector, ranks.stream(self.waiting), self.where)
+        stats = gathered(collector, stream(ranks, self.waiting), self.where)
         self.waiting.clear()
         self.change = block.solve(self.group, stats)
 
@@ -100,17 +117,17 @@ class ExpertPause:
         self.changes: dict[int, InputChange | None] = {}
         place.block.get_submodule(groups[0].stage).register_forward_pre_hook(self._stop)
 
-    def solve(self, block: Groups) -> None:
+    def solve(self, block: Block) -> None:
         """As `Pause`."""
-        ranks = block.solver.ranks
+        ranks = block.ranks
         batches = [
-            counts for each in ranks.exchange([i.counts for i in self.waiting]) for counts in each
+            counts for each in exchange(ranks, [i.counts for i in self.waiting]) for counts in each
         ]
         sent = [sum(each) for each in zip(*batches, strict=True)]
         few = [self.routed and count < ENOUGH * self.width for count in sent]
         layer = None
         if self.alike and (any(few) or not self.routed):
-            every = ranks.stream([inputs.every(0) for inputs in self.waiting])
+            every = stream(ranks, [inputs.every(0) for inputs in self.waiting])
             layer = gathered(InputCollector(ranks=ranks), every, self._where(self.groups[0]))
         for start in range(0, len(self.groups), ranks.count):
             turn = self.groups[start : start + ranks.count]
@@ -118,12 +135,12 @@ class ExpertPause:
             draft = None
             if ranks.rank < len(turn):
                 group = turn[ranks.rank]
-                expert = expert_of(group)
+                expert = group.expert
                 stats = self._statistics(group, given, sent[expert], layer)
                 notes = (_note(sent[expert], stats),) if few[expert] else ()
                 draft = block.draft(group, stats, notes)
-            for group, found in zip(turn, ranks.exchange(draft), strict=False):
-                self.changes[expert_of(group)] = block.put(group, found)
+            for group, found in zip(turn, exchange(ranks, draft), strict=False):
+                self.changes[group.expert] = block.put(group, found)
         self.place.tokens[f"{self.place.name}.{self.stack}"] = tuple(sent)
         self.waiting.clear()
 
@@ -139,13 +156,13 @@ class ExpertPause:
             return self._inputs(turn[0], sent, layer)
         given = [list(self._inputs(group, sent, layer)) for group in turn]
         given += [[] for _ in range(ranks.count - len(turn))]
-        return chain.from_iterable(ranks.deal(given))
+        return chain.from_iterable(deal(ranks, given))
 
     def _inputs(
         self, group: LinearGroup, sent: Sequence[int], layer: InputStats | None
     ) -> Iterator[torch.Tensor]:
         """Those here that an expert's statistics need, batch by batch."""
-        expert = expert_of(group)
+        expert = group.expert
         needed = bool(sent[expert]) if self.routed else layer is None
         for inputs in self.waiting if needed else ():
             yield inputs.own(expert) if self.routed else inputs.every(expert)
@@ -177,11 +194,6 @@ class ExpertPause:
     def _changed(self, expert: int, inputs: torch.Tensor) -> torch.Tensor:
         change = self.changes.get(expert)
         return inputs if change is None else change(inputs)
-
-
-def expert_of(group: LinearGroup) -> int:
-    """The number of the expert that a group belongs to."""
-    return int(group.names[0].split(".")[-2])
 
 
 def _note(sent: int, stats: InputStats | None) -> str:

@@ -23,12 +23,11 @@ from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
 from quantkit.model.calls import BlockInputs
 from quantkit.model.experts import STAGES, Inputs
+from quantkit.model.matrices import matrix, place
 from quantkit.model.opened import OpenModel, batch_size, drop
 from quantkit.model.structure import LinearGroup
 from quantkit.pipeline.choices import Choice
 from quantkit.pipeline.memory import give_back
-from quantkit.pipeline.pauses import expert_of
-from quantkit.pipeline.state import matrix, place
 from quantkit.stats.divergence import token_kl
 from quantkit.stats.experts import known_enough
 from quantkit.stats.hessian import InputCollector
@@ -188,8 +187,8 @@ class _Inputs:
     def _of_experts(self, stage: str, _: nn.Module, arguments: tuple[Inputs]) -> None:
         inputs, members = arguments[0], [g for g in self.groups if g.stage == stage]
         for group in members:
-            self.own[group.names].add(inputs.own(expert_of(group)))
-        shared = {_shared(group): expert_of(group) for group in members}
+            self.own[group.names].add(inputs.own(group.expert))
+        shared = {_shared(group): group.expert for group in members}
         for key, expert in shared.items():
             if key == stage or not self.routed:
                 self.wide[key].add(inputs.every(expert))

@@ -12,7 +12,7 @@ from quantkit.core.scheme import Scheme
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import linear_facts
-from quantkit.pipeline.state import BlockState
+from quantkit.pipeline.groups import BlockState
 
 
 def sources(model: OpenModel, schemes: Mapping[str, Scheme]) -> set[str]:

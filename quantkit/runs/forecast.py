@@ -15,6 +15,7 @@ from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import ResourceError
 from quantkit.core.plan import Plan
 from quantkit.core.progress import Report, silent
+from quantkit.core.ranks import ALONE, Ranks
 from quantkit.core.resources import Work
 from quantkit.core.units import size
 from quantkit.model.opened import OpenModel
@@ -108,8 +109,10 @@ def _cut(model: OpenModel) -> dict[str, TensorInfo]:
     return names
 
 
-def require_memory(plan: Plan, device: torch.device = CPU) -> None:
+def require_memory(plan: Plan, device: torch.device = CPU, ranks: Ranks = ALONE) -> None:
     """Check that the planned peak fits into the free memory of a CPU or CUDA device.
+
+    On a CPU that of all ranks together, which are taken to run on this machine.
 
     Raises:
         ResourceError: it exceeds free memory by more than MARGIN.
@@ -121,10 +124,11 @@ def require_memory(plan: Plan, device: torch.device = CPU) -> None:
     if free is None or plan.memory is None:
         return
     most = plan.memory.peak
-    if most.bytes > MARGIN * free:
+    needed = most.bytes * (ranks.count if device.type == "cpu" else 1)
+    if needed > MARGIN * free:
         of = "memory" if device.type == "cpu" else f"memory on {device}"
         raise ResourceError(
-            f"the run needs about {size(most.bytes)} of {of}, but {size(free)} are free",
+            f"the run needs about {size(needed)} of {of}, but {size(free)} are free",
             why=f"{most.name}: {most.rule}",
             hint="fewer or shorter calibration windows, e.g. --samples 32",
         )

@@ -13,16 +13,19 @@ from quantkit.core.limit import Undecided
 from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.notebook import html_table
 from quantkit.core.progress import Progress
+from quantkit.core.recipe import Recipe
 from quantkit.core.session import Session
 from quantkit.eval.report.load import study_of_manifest
 from quantkit.eval.report.page import render
-from quantkit.pipeline.build import build
-from quantkit.pipeline.calibrate import shareable
+from quantkit.pipeline.build import assist, build
+from quantkit.pipeline.calibrate import calibrate, shareable
 from quantkit.pipeline.folder import ModelFolder
 from quantkit.pipeline.manifest import manifest_of
 from quantkit.pipeline.measure import Cost, stopwatch
 from quantkit.pipeline.memory import map_large_tensors
+from quantkit.pipeline.opening import open_folder
 from quantkit.pipeline.prepare import Prepared
+from quantkit.pipeline.start import start
 from quantkit.pipeline.write import planned_tensors
 from quantkit.planning.run.estimate import summary
 from quantkit.recipes.schema import document_of
@@ -102,6 +105,25 @@ class Order:
     max_shard_size: int
 
 
+def ready(
+    source: Source, recipe: Recipe, session: Session = Session()
+) -> tuple[ModelFolder, Prepared, Calibration | None]:
+    """The open model of a source, its plan, and its calibration tokens.
+
+    Raises:
+        InputError, RefusedError: as `pipeline.start.start` and `calibrate`.
+    """
+    original = open_folder(source, session)
+    prepared = start(original.model, recipe)
+    return original, prepared, calibrate(original, prepared.plan.recipe.calibration)
+
+
+def assist_with(source: Source, recipe: Recipe, session: Session) -> None:
+    """The part of ranks other than the first in a run that `ready` begins and `produce` ends."""
+    _, prepared, calibration = ready(source, recipe, session)
+    assist(prepared, calibration.input_ids if calibration else None, session)
+
+
 def produce(
     order: Order,
     score: Score | None = None,
@@ -145,7 +167,7 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     plan = plan_here(order.prepared, windows, order.max_shard_size, session.report)
     prepared = replace(order.prepared, plan=plan)
     session.report(Progress("plan", 1, 1, summary(plan)))
-    require_memory(plan, order.prepared.model.device)
+    require_memory(plan, order.prepared.model.device, session.ranks)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
     with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
         built = build(prepared, writer, ids, session)

@@ -10,6 +10,7 @@ import torch
 
 from quantkit.core.errors import QuantkitError
 from quantkit.core.ranks import ALONE, Ranks
+from quantkit.grid.exchange import stream
 from quantkit.grid.threads import side_by_side
 from quantkit.grid.tiles import tiles
 from quantkit.stats.inputs import InputStats
@@ -123,7 +124,7 @@ class InputCollector:
         """Puts the rows that other ranks have summed in place."""
         own = [self._hessian[rows] for rows, owner in self._tiles if owner == self.ranks.rank]
         places = sorted(self._tiles, key=lambda tile: tile[1])  # as the ranks send them
-        for (rows, owner), found in zip(places, self.ranks.stream(own), strict=True):
+        for (rows, owner), found in zip(places, stream(self.ranks, own), strict=True):
             if owner != self.ranks.rank:
                 self._hessian[rows] = found
 

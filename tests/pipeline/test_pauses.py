@@ -15,8 +15,8 @@ from quantkit.core.method import Solved
 from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.blockloop import quantize_blocks
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import prepare
-from quantkit.pipeline.state import SolverConfig
 from quantkit.stats.inputs import InputStats
 
 IDS = torch.randint(2, 250, (6, 40), generator=torch.Generator().manual_seed(0))

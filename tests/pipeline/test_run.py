@@ -20,8 +20,8 @@ from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.model.open import open_model
 from quantkit.model.structure import trace_structure
 from quantkit.pipeline.blockloop import quantize_blocks
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import parts_of, prepare
-from quantkit.pipeline.state import SolverConfig
 
 QUICK: dict[str, Any] = {"samples": 4, "sequence_length": 64}
 RECIPES: dict[str, dict[str, Any]] = {

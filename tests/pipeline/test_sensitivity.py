@@ -17,9 +17,9 @@ from quantkit.model.embedded_model import FOLDER
 from quantkit.model.open import open_model
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.choices import Choice
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.sensitivity import STRIDE, Effect, Probe, measure_effects
-from quantkit.pipeline.state import SolverConfig
 from quantkit.stats.inputs import InputStats
 
 pytestmark = pytest.mark.long

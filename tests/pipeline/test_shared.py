@@ -14,8 +14,8 @@ from quantkit.core.errors import RefusedError
 from quantkit.model.chain import require_own_weights
 from quantkit.model.open import open_model
 from quantkit.pipeline.blockloop import quantize_blocks
+from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import prepare
-from quantkit.pipeline.state import SolverConfig
 from tests.conftest import SHAPE, byte_tokenizer
 
 FIRST, AGAIN = "model.layers.1.shared_transf", "model.layers.3.shared_transf"
