@@ -38,7 +38,7 @@ class Solved:
         """
         if self.losses is None:
             return None
-        lost, whole = self.losses.double().sum(1).tolist()
+        lost, whole = self.losses.double().sum(1).cpu().tolist()
         return lost / whole if whole > 0 else 0.0
 
 
