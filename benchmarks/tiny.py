@@ -28,7 +28,7 @@ SIZES = {
     4: "num_attention_heads n_head num_heads encoder_attention_heads decoder_attention_heads "
     "num_experts n_routed_experts num_local_experts moe_num_experts num_routed_experts "
     "linear_num_value_heads linear_num_heads mamba_n_heads mamba_num_heads num_q_heads n_heads "
-    "swa_num_attention_heads index_n_heads attention_heads",
+    "swa_num_attention_heads index_n_heads attention_heads router_hidden_size",
     2: "num_hidden_layers n_layer num_layers n_layers depth encoder_layers decoder_layers "
     "num_key_value_heads num_kv_heads multi_query_group_num num_experts_per_tok top_k moe_top_k "
     "moe_topk moe_k num_experts_per_token linear_num_key_heads num_global_key_value_heads "

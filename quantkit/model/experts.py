@@ -178,19 +178,6 @@ def to_each_expert(linear: str, stacks: Mapping[str, nn.Module]) -> Iterator[Cal
         yield partial(_renamed, old=f"{stack}.0.", new=f"{stack}.{index}.")
 
 
-def routers_of(block: nn.Module, stacks: Mapping[str, nn.Module]) -> tuple[str, ...]:
-    """Linears beside experts with an output for each expert, or with one for a shared expert."""
-    found = []
-    for path, stack in stacks.items():
-        around = path.rpartition(".")[0] + "."
-        for name, module in block.named_modules():
-            beside = name.startswith(around) and not name.startswith(path + ".")
-            rows = module.out_features if isinstance(module, nn.Linear) else None
-            if beside and rows in (1, expert_count(stack)):
-                found.append(name)
-    return tuple(found)
-
-
 def _stack_of(linear: str, stacks: Iterable[str]) -> str | None:
     return next((path for path in stacks if linear.startswith(f"{path}.0.")), None)
 

@@ -17,7 +17,8 @@ from torch import nn
 
 from quantkit.core.errors import QuantkitError, RefusedError
 from quantkit.model.calls import BlockInputs
-from quantkit.model.experts import experts_in, routers_of, stage_of, to_each_expert
+from quantkit.model.experts import experts_in, stage_of, to_each_expert
+from quantkit.model.routers import routers_of
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts, persistent_buffers, said
 from quantkit.model.trial import Calls, random_copy, record
 from quantkit.model.walk import embed
@@ -196,14 +197,13 @@ def _trace_block(
     block = random_copy(meta_block, hidden.device)
     stacks = dict(experts_in(block))
     every = dict(experts_in(meta_block))
-    routers = routers_of(meta_block, every)
 
     def run() -> torch.Tensor:
         return given.run(block, hidden)
 
     with torch.no_grad():
         calls, outputs, odd = record(block, run)
-        routers = (*routers, *(name for name in odd if name not in routers))
+        routers = (*routers_of(block, run, (name for name, _ in calls)), *dict.fromkeys(odd))
         groups = _groups([call for call in calls if call[0] not in (*routers, *held)])
         reference = run()
         traced = [

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from quantkit.model.skeleton import build_skeleton, read_config
 from quantkit.model.structure import BlockStructure, ScalePair, _groups, trace_structure
+from tests.conftest import SHAPE
 
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 LLAMA_LIKE = [QKV, ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)]
@@ -65,3 +67,49 @@ def test_a_linear_that_is_called_twice_stands_where_its_last_input_comes() -> No
     found = {names: len(read) for names, read in _groups(calls)}
     assert found == {("q", "k"): 1, ("router",): 2, ("o",): 1}
     assert list(found) == [("q", "k"), ("router",), ("o",)]
+
+
+def test_a_shared_expert_as_wide_as_there_are_experts_is_no_router(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    """As Qwen3-Next's, which has 512 of both."""
+    folder = tiny_checkpoint("shared_expert", num_experts=32, shared_expert_intermediate_size=32)
+    kind = trace_structure(build_skeleton(read_config(folder))).of(0)
+    assert kind.routers == ("mlp.shared_expert_gate",)
+    shared = ("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj")
+    assert shared in [group.names for group in kind.groups]
+
+
+def test_a_router_is_found_beside_experts_that_lie_in_the_block_itself() -> None:
+    """Of two linears with an output for each expert one weighs them, as in Gemma 4."""
+    config = transformers.Gemma4TextConfig(
+        **SHAPE,
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=0,
+        enable_moe_block=True,
+        num_experts=64,
+        top_k_experts=2,
+        moe_intermediate_size=32,
+    )
+    kind = trace_structure(build_skeleton(config)).of(0)
+    assert kind.routers == ("router.proj",)
+    assert QKV in [group.names for group in kind.groups]
+
+
+def test_every_linear_of_a_router_of_several_is_found() -> None:
+    config = transformers.ZayaConfig(
+        **SHAPE,
+        num_experts=4,
+        moe_intermediate_size=64,
+        router_hidden_size=16,
+    )
+    mlp = [f"mlp.gate.router_mlp.{name}" for name in ("fc1", "fc2", "out_proj")]
+    for kind in trace_structure(build_skeleton(config)).kinds:
+        assert kind.routers == ("mlp.gate.down_proj", *mlp)
+
+
+def test_tokens_that_a_router_sorts_are_its_own_doing() -> None:
+    sizes = {k: v for k, v in SHAPE.items() if k not in ("num_attention_heads", "head_dim")}
+    config = transformers.JetMoeConfig(**sizes, num_local_experts=4, kv_channels=32)
+    kind = trace_structure(build_skeleton(config)).of(0)
+    assert kind.routers == ("self_attention.experts.router.layer", "mlp.router.layer")
