@@ -1,5 +1,6 @@
 """From a model and a recipe to a plan; unsupported combinations are refused here."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -17,7 +18,7 @@ from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of, unloaded
 from quantkit.model.chain import require_chain, require_own_weights
 from quantkit.model.opened import OpenModel
-from quantkit.model.skeleton import is_linear, linear_facts
+from quantkit.model.skeleton import Skeleton, is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
 from quantkit.recipes.options import checked_options
 
@@ -182,9 +183,6 @@ def model_facts(prepared: Prepared) -> ModelFacts:
     again = prepared.model.weights.places_of
     left = (*prepared.plan.skipped, *outside)  # engines go by the stored or by the model's names
     head = skeleton.head or None
-    first = skeleton.block_name(0)
-    inside = next(name for name in stored if name.startswith(first + "."))
-    prefix = stored[inside].removesuffix(inside.removeprefix(first)).rpartition(".")[0]
     return ModelFacts(
         schemes={
             name: scheme
@@ -196,10 +194,20 @@ def model_facts(prepared: Prepared) -> ModelFacts:
         ),
         head=stored.get(head, head) if head else None,
         dtype=prepared.model.dtype_name,
-        block_prefix=prefix,
+        block_prefix=_stored_blocks(skeleton, stored),
         block_module=skeleton.prefix,
         matrices=_matrices(prepared),
     )
+
+
+def _stored_blocks(skeleton: Skeleton, stored: Mapping[str, str]) -> str:
+    """The path of the block list in the checkpoint, by modules whose names in a block are kept."""
+    first = f"{skeleton.block_name(0)}."
+    for module, name in stored.items():
+        inside = module.removeprefix(first)
+        if inside != module and name.endswith(f".{inside}"):
+            return name.removesuffix(f".{inside}").rpartition(".")[0]
+    return skeleton.prefix
 
 
 def _matrices(prepared: Prepared) -> tuple[str, ...]:

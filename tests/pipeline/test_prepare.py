@@ -86,3 +86,17 @@ def test_vllm_is_not_promised_for_experts_of_a_block_in_several_schemes(
     assert "one scheme" in (result.engines["vllm"] or "")
     with pytest.raises(quantkit.QuantkitError, match="one scheme"):
         quantkit.dry_run(source, recipe=replace(mixed, engines=("vllm",)))
+
+
+def test_blocks_are_named_as_stored_where_a_module_of_them_is_renamed(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Mixtral's first tensors are those of `block_sparse_moe`, which transformers calls `mlp`."""
+    recipe = quantkit.build_recipe(None, method="rtn", format="gptq", group_size=32, samples=0)
+    recipe = replace(recipe, overrides=(Override("*.o_proj", skip=True),))
+    source = str(tiny_checkpoint("experts_renamed"))
+    folder = quantkit.quantize(source, tmp_path / "out", recipe=recipe, evaluate=False).output
+    block = json.loads((folder / "config.json").read_text())["quantization_config"]
+    (listed,) = block["modules_in_block_to_quantize"]
+    assert {"self_attn.q_proj", "block_sparse_moe.experts.0.w1"} <= set(listed)
+    assert not any("o_proj" in name for name in listed)
