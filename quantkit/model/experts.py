@@ -77,7 +77,7 @@ class Fused:
         """
         rows = item.T if self.transposed and self.tensor == "weight" else item
         count = len(self.roles)
-        chosen = rows[place::count] if self.interleaved else rows.chunk(count)[place]
+        chosen = rows[place::count] if self.interleaved else rows.tensor_split(count)[place]
         return chosen.contiguous().clone()
 
 

@@ -8,7 +8,7 @@ one group at a time.
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import torch
 
 from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.checkpoint.stored import TensorInfo
+from quantkit.core.errors import InputError
 from quantkit.model.experts import Fused
 from quantkit.model.repeats import repeats_of
 
@@ -211,6 +212,9 @@ def map_weights(rules: Rules, stored: Mapping[str, TensorInfo]) -> WeightMap:
 
     Tensors of quantized linears are found by the name of their weight: `X.qweight` lies where
     `X.weight` would.
+
+    Raises:
+        InputError: two stored tensors are one of the model's, or some do not fit together.
     """
     rules = replace(rules, renamings=copy.deepcopy(rules.renamings))  # some remember what they saw
     now = set(rules.model.state_dict(keep_vars=True))
@@ -224,11 +228,11 @@ def map_weights(rules: Rules, stored: Mapping[str, TensorInfo]) -> WeightMap:
             groups.setdefault(target, {}).setdefault(pattern, []).append(name)
         elif target in fused:
             whole = Place((name,), whole_shape=stored[name].shape)
-            places.update(_parts(rules, fused[target], whole))
+            _add(places, _parts(rules, fused[target], whole))
         elif target in now:
-            places[target] = Place((name,))
+            _add(places, [(target, Place((name,)))])
         elif quantized := _quantized(rules, name, now, fused):
-            places[quantized] = Place((name,))
+            _add(places, [(quantized, Place((name,)))])
         else:
             unused.append(name)
     for target, sources in groups.items():
@@ -238,10 +242,21 @@ def map_weights(rules: Rules, stored: Mapping[str, TensorInfo]) -> WeightMap:
             unused += [name for names in sources.values() for name in names[count:]]
             for names in sources.values():
                 del names[count:]
-        places.update(_converted(rules, target, sources, stored, fused))
+        _add(places, _converted(rules, target, sources, stored, fused))
     held = {name.rpartition(".")[0] for name in places}
     repeats = {here: there for here, there in repeats_of(rules.model).items() if here not in held}
     return WeightMap(places | dict(_repeated(places, repeats)), tuple(unused), repeats)
+
+
+def _add(places: dict[str, Place], found: Iterable[tuple[str, Place]]) -> None:
+    for name, place in found:
+        if name in places:
+            raise InputError(
+                f"`{places[name].names[0]}` and `{place.names[0]}` are both `{name}` of the model",
+                why="transformers' rules lead from either name to it, and engines may load either",
+                hint="remove one of the two from the checkpoint",
+            )
+        places[name] = place
 
 
 def _repeated(
@@ -314,7 +329,15 @@ def _converted(
     named = {pattern: tuple(names) for pattern, names in sources.items()}
     conversion = Conversion(rule, target, named, rules)
     every = tuple(name for names in named.values() for name in names)
-    for name, made in conversion.run(lambda n: _meta(stored[n])).items():
+    try:
+        found = conversion.run(lambda n: _meta(stored[n]))
+    except Exception as error:  # an operation fails in its own way where shapes do not fit
+        raise InputError(
+            f"`{every[0]}` and the tensors beside it do not fit together as `{target}`",
+            why=str(error).partition("\n")[0],
+            hint="fetch the model again, with the config.json that belongs to its weights",
+        ) from error
+    for name, made in found.items():
         place = Place(every, name, tuple(made.shape), conversion)
         yield from _parts(rules, fused[name], place) if name in fused else [(name, place)]
 

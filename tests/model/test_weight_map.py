@@ -79,6 +79,40 @@ def test_a_parameter_of_other_experts_than_the_configs_is_told(
         open_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("model.norm.weight", "are both `model.norm.weight`"),
+        ("model.layers.0.block_sparse_moe.experts.1.w1.weight", "do not fit together"),
+    ],
+)
+def test_two_tensors_that_would_be_one_are_told(
+    tiny_checkpoint: Callable[..., Path], name: str, told: str
+) -> None:
+    """transformers takes a name with its prefix twice for the same; which one counts is chance."""
+    folder = tiny_checkpoint("experts_renamed", private=True)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[f"model.{name}"] = torch.zeros_like(tensors[name])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=told):
+        open_model(folder)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_fused_experts_with_too_few_rows_are_told(
+    tiny_checkpoint: Callable[..., Path], rows: int
+) -> None:
+    folder = tiny_checkpoint("experts_apart", private=True)
+    tensors = load_file(folder / "model.safetensors")
+    apart = [name for name in tensors if ".layers.0.mlp.experts." in name]
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in apart}
+    tensors["model.layers.0.mlp.experts.gate_up_proj"] = torch.zeros(8, rows, 128)
+    tensors["model.layers.0.mlp.experts.down_proj"] = torch.zeros(8, 128, 64)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match="does not match the weights"):
+        open_model(folder)
+
+
 def test_changing_a_converted_tensor_changes_no_later_one(
     tiny_checkpoint: Callable[..., Path],
 ) -> None:
