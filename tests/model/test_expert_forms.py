@@ -148,7 +148,28 @@ class Odd(nn.Module):
         return out
 
 
-def test_experts_that_compute_something_else_are_left_alone() -> None:
-    model = nn.ModuleDict({"experts": Odd()})
+class Pair(Odd):
+    """Experts that answer with more than a tensor."""
+
+    def forward(
+        self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    ) -> Any:
+        """The output and the weights."""
+        return super().forward(hidden_states, top_k_index, top_k_weights), top_k_weights
+
+
+class Narrow(Odd):
+    """Experts that answer with fewer features than they are given."""
+
+    def forward(
+        self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+    ) -> torch.Tensor:
+        """All features but one."""
+        return super().forward(hidden_states, top_k_index, top_k_weights)[:, 1:]
+
+
+@pytest.mark.parametrize("make", [Odd, Pair, Narrow])
+def test_experts_that_compute_something_else_are_left_alone(make: Callable[[], nn.Module]) -> None:
+    model = nn.ModuleDict({"experts": make()})
     adopt_experts(model)
     assert not is_fused(model["experts"])
