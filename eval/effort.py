@@ -50,7 +50,7 @@ def effort_seconds(effort: Effort, model: OpenModel, text: EvaluationText) -> tu
     """Least and most seconds, from multiply-adds that are timed now; 0 for FEW, or on a GPU."""
     blocks = sum(p.numel() for block in model.skeleton.blocks for p in block.parameters())
     scored = sum(stop - start for start, stop in text.spans)
-    width = int(model.config.get_text_config().hidden_size)
+    width = int(model.text_config.hidden_size)
     forward = effort.passes * blocks * text.inputs.numel()
     head = effort.scorings * scored * width * text.vocabulary
     if forward + head < FEW or model.device.type != "cpu":

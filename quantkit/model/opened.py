@@ -66,6 +66,11 @@ class OpenModel:
         """The transformers config."""
         return self.skeleton.model.config
 
+    @property
+    def text_config(self) -> Any:
+        """The part of it that describes the decoder."""
+        return self.config.get_text_config(decoder=True)
+
     def dense(self) -> "OpenModel":
         """The model with its quantized linears decoded; a plain one as it is."""
         if self.format is None:
@@ -314,5 +319,4 @@ def load_dense(model: OpenModel) -> "PreTrainedModel":
 
 def context_length(model: OpenModel) -> int:
     """The config's `max_position_embeddings`, in tokens; 2^30 where it states none."""
-    config = model.config.get_text_config()
-    return int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+    return int(getattr(model.text_config, "max_position_embeddings", None) or 1 << 30)

@@ -262,7 +262,7 @@ def _divergences(
     head = model.head()
     rows = _rows(original)
     totals = [0.0] * len(variants)
-    vocabulary = int(model.config.get_text_config().vocab_size)
+    vocabulary = int(model.text_config.vocab_size)
     size = max(1, SCORED_BYTES // (4 * vocabulary))
     parts = range(0, len(rows), size)
     with torch.no_grad():

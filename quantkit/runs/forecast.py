@@ -71,7 +71,7 @@ def machine_speed(work: Work, report: Report) -> MachineSpeed | None:
 def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> Plan:
     """The plan with the machine-independent resources, from the traced linears and groups."""
     model, schemes = prepared.model, prepared.plan.schemes
-    config = model.config.get_text_config()
+    config = model.text_config
     blocks = (Layer(None, None),) * len(model.skeleton.blocks)
     dtype = DTYPE_NAMES[model.source_dtype]
     hidden = int(config.hidden_size)

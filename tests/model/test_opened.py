@@ -1,5 +1,6 @@
 """A model run block by block gives what transformers gives with all of it in memory."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import transformers
 from quantkit.core.session import Session
 from quantkit.model.calls import BlockInputs
 from quantkit.model.open import open_model
-from quantkit.model.opened import load_dense
+from quantkit.model.opened import context_length, load_dense
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -67,3 +68,14 @@ def test_a_model_loaded_whole_generates_as_transformers_does(
     with torch.no_grad():
         found = load_dense(open_model(folder))(ids).logits
         torch.testing.assert_close(found, whole(ids).logits)
+
+
+def test_the_text_model_is_the_decoder_and_not_an_encoder_beside_it(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = tiny_checkpoint("llama", private=True)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"text_encoder": {"vocab_size": 3}}))
+    model = open_model(folder)
+    assert model.text_config.vocab_size == config["vocab_size"]
+    assert context_length(model) == config["max_position_embeddings"]

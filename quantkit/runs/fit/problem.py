@@ -104,7 +104,7 @@ class Problem:
 
     def active_bytes(self, chosen: Chosen) -> int | None:
         """Bytes of the weights that one token reads; None without experts."""
-        config = self.prepared.model.config.get_text_config()
+        config = self.prepared.model.text_config
         active = getattr(config, "num_experts_per_tok", None)
         experts = [
             (options[choice.schemes.index(scheme)].bytes, choice.experts)
