@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from quantkit.checkpoint.checkpoint import Checkpoint
+from quantkit.checkpoint.quantization import quantization_block
 from quantkit.core.errors import InputError
 from quantkit.core.format import Format, Schemes
 from quantkit.core.progress import Progress, Report, silent
@@ -138,8 +139,10 @@ class OpenModel:
 
     @cached_property
     def _schemes(self) -> Schemes:
+        block = quantization_block(self.checkpoint.config)
         assert self.format is not None
-        return self.format.parse(self.checkpoint.config["quantization_config"])
+        assert block is not None
+        return self.format.parse(block)
 
     def qtensor(self, linear: str) -> QTensor:
         """The codes and scales of a quantized linear, decoded; logical shape (out, in_features).

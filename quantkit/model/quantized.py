@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quantkit.checkpoint.coded import Coding
+from quantkit.checkpoint.quantization import BLOCKS, quantization_block
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
@@ -22,14 +23,20 @@ def quantized_form(
         InputError: the config's block is no object, or tensors contradict each other.
         RefusedError: a form that is not supported.
     """
-    coding = float_codes(names, config)
-    stated = config.get("quantization_config")
-    if coding is not None or stated is None:
-        return coding
-    if not isinstance(stated, dict):
+    top = config.get("quantization_config")
+    if top is not None and not isinstance(top, Mapping):
         raise InputError(
             f"`quantization_config` of `{where}` is not a JSON object",
             hint="use the config.json that belongs to these weights",
+        )
+    coding, stated = float_codes(names, config), quantization_block(config)
+    if coding is not None or stated is None:
+        return coding
+    if not any(stated is config.get(key) for key in BLOCKS):
+        raise RefusedError(
+            f"the quantization that `text_config` of `{where}` states is not supported",
+            why="it names linears otherwise than the files do; 8- and 4-bit floats need no names",
+            hint="use the original model",
         )
     for name in registry.names("formats"):
         found: Format = registry.load("formats", name, "FORMAT")
