@@ -45,8 +45,9 @@ Check = Callable[[Scheme, LinearFacts], str | None]
 class ModelFacts:
     """The facts of a whole model that its `quantization_config` block states.
 
-    `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense,
-    `head` the output head. `dtype` is the model's own ("bfloat16", "float16", "float32").
+    `schemes` maps each quantized linear to its scheme, `skipped` names the linears left dense, both
+    by the name in the checkpoint and by that in transformers' model. `head` is the output head,
+    `dtype` the model's own ("bfloat16", "float16", "float32").
     `block_prefix` is the path of the block list in the checkpoint, e.g. `model.layers`, and
     `block_module` that in transformers' model. `matrices` names what is no linear there, but has a
     matrix as a weight that is copied: routers, and layers that the model's class does not have.

@@ -139,7 +139,7 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
         block["dynamic"] = {f"-:^{rule}$": {} for rule in rules}
     prefix = f"{model.block_prefix}."
     if beside := [name for name in left_out if name.startswith(prefix)]:
-        block["modules_in_block_to_quantize"] = [_quantized(model, prefix, beside)]
+        block["modules_in_block_to_quantize"] = [_quantized(model, beside)]
     return block
 
 
@@ -218,11 +218,14 @@ def _in_block(name: str) -> bool:
     return any(part.isdigit() for part in name.split("."))
 
 
-def _quantized(model: ModelFacts, prefix: str, left_out: list[str]) -> list[str]:
+def _quantized(model: ModelFacts, left_out: list[str]) -> list[str]:
     """Suffixes of the quantized linears, or full names if a suffix also matches a dense linear."""
     names = []
     for name in model.schemes:
-        suffix = name.removeprefix(prefix).partition(".")[2]
+        suffix = name
+        for blocks in (model.block_prefix, model.block_module):
+            if name.startswith(f"{blocks}."):
+                suffix = name.removeprefix(f"{blocks}.").partition(".")[2]
         names.append(name if any(suffix in other for other in left_out) else suffix)
     return list(dict.fromkeys(names))
 

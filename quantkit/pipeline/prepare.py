@@ -180,14 +180,14 @@ def model_facts(prepared: Prepared) -> ModelFacts:
         for name, module in skeleton.model.named_modules()
         if is_linear(module) and not name.startswith(skeleton.prefix + ".")
     )
-    again = prepared.model.weights.places_of
-    left = (*prepared.plan.skipped, *outside)  # engines go by the stored or by the model's names
+    again = prepared.model.weights.places_of  # engines go by the stored or by the model's names
+    left = (*prepared.plan.skipped, *outside)
     head = skeleton.head or None
     return ModelFacts(
         schemes={
             name: scheme
             for linear, scheme in prepared.plan.schemes.items()
-            for name in (stored[linear], *again(linear))
+            for name in (stored[linear], linear, *again(linear))
         },
         skipped=tuple(
             dict.fromkeys(name for n in left for name in (stored.get(n, n), n, *again(n)))

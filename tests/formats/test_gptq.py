@@ -128,6 +128,20 @@ def test_exclusions_stand_in_both_fields() -> None:
     assert block["modules_in_block_to_quantize"] == [["mlp.up_proj"]]
 
 
+def test_full_names_are_those_of_the_checkpoint_and_of_the_model() -> None:
+    """transformers looks for its own: `language_model` stands elsewhere in them."""
+    paths = ("language_model.model.layers", "model.language_model.layers")
+    names = [f"{path}.{i}.{part}" for i in (0, 1) for path in paths for part in ("up", "down")]
+    schemes = dict.fromkeys(names, Scheme())
+    left = [f"{path}.0.up" for path in paths]
+    for name in left:
+        del schemes[name]
+    block = gptq.FORMAT.config(ModelFacts(schemes, tuple(left), HEAD, "float16", *paths))
+    (listed,) = block["modules_in_block_to_quantize"]
+    assert sorted(listed) == ["down", *(f"{path}.1.up" for path in paths)]
+    assert {n for n in names if gptq.FORMAT.parse(block)(n) is None} == set(left)
+
+
 def test_a_suffix_left_out_in_one_block_is_listed_by_full_name() -> None:
     names = [f"model.layers.{i}.mlp.{part}" for i in (0, 1, 11) for part in ("up", "up_2", "down")]
     schemes = dict.fromkeys(names, Scheme())

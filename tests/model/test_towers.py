@@ -1,5 +1,7 @@
 """Of a multimodal model the text decoder is quantized; towers and projectors stay byte for byte."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import quantkit
+from quantkit.core.recipe import Override
 from quantkit.model.open import open_model
 from tests.conftest import SHAPE, byte_tokenizer
 
@@ -65,8 +68,27 @@ def test_the_text_part_is_what_transformers_computes(folder: Path) -> None:
 
 
 def test_the_config_excludes_the_towers_by_both_of_their_names(quantized: Path) -> None:
-    import json
-
     block = json.loads((quantized / "config.json").read_text())["quantization_config"]
     towers = [name for name in block["ignore"] if "vision_tower" in name]
     assert {name.startswith("model.") for name in towers} == {True, False}
+
+
+@pytest.mark.parametrize("output", ["gptq", "compressed-tensors"])
+def test_linears_of_several_schemes_have_both_of_their_names(
+    folder: Path, tmp_path: Path, output: str
+) -> None:
+    """transformers compares names with its own, and vLLM with those of the files."""
+    recipe = quantkit.build_recipe(None, method="rtn", format=output, group_size=32, samples=0)
+    override = Override("*.0.*.o_proj", **({"skip": True} if output == "gptq" else {"bits": 8}))
+    recipe = replace(recipe, overrides=(override,))
+    out = quantkit.quantize(str(folder), tmp_path / "out", recipe=recipe, evaluate=False).output
+    block = json.loads((out / "config.json").read_text())["quantization_config"]
+    if output == "gptq":
+        (names,) = block["modules_in_block_to_quantize"]
+    else:
+        names = [name for group in block["config_groups"].values() for name in group["targets"]]
+    both = {
+        f"{path}.layers.1.self_attn.o_proj"
+        for path in ("language_model.model", "model.language_model")
+    }
+    assert both <= set(names)
