@@ -99,7 +99,7 @@ def walk_together(
 
 def depth(model: ScoredModel) -> int:
     """The number of blocks that the config states."""
-    return int(model.text_config.num_hidden_layers)
+    return int(model.config.get_text_config(decoder=True).num_hidden_layers)
 
 
 def _with_noise(
@@ -149,7 +149,7 @@ def side_of(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationTex
     Raises:
         RefusedError: the tokenizer has more tokens than the model.
     """
-    rows = int(model.text_config.vocab_size)
+    rows = int(model.config.get_text_config(decoder=True).vocab_size)
     if rows < text.vocabulary:
         raise RefusedError(
             f"the model has {rows:,} output tokens, but its tokenizer has {text.vocabulary:,}",
