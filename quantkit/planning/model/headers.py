@@ -32,7 +32,7 @@ RULES: tuple[tuple[str, Part, Split], ...] = (
     (r"(^|\.)per_layer_\w+$", "per-layer", "replicated"),
     (r"(wpe|embed_positions|position_embeddings)$", "embedding", "replicated"),
     (r"(^|\.)(lm_head|embed_out)$|^(language_model\.)?output$", "head", "vocabulary"),
-    (r"(^|\.)(gate|router|shared_expert_gate)(\.layer)?$", "router", "replicated"),
+    (r"(^|\.)(gate|router|shared_expert_gate)(\.|$)", "router", "replicated"),
     (r"\.experts(\.\w*|\.mlp\.\w+)?$|block_sparse_moe\.(in|out)put_linear$", "experts", "experts"),
     (r"\.experts\..*(gate_proj|up_proj|w1|w3)$", "experts", "rows"),
     (r"\.experts\..*(down_proj|w2)$", "experts", "columns"),

@@ -53,6 +53,16 @@ def test_what_files_hold_is_what_configs_tell(small_config: Any) -> None:
     assert elements(found) == elements(inventory_from_config(config, architecture))
 
 
+@pytest.mark.parametrize(
+    "router", ["mlp.router.gate", "mlp.gate.wg", "mlp.gate.down_proj", "router.proj"]
+)
+def test_no_linear_of_a_router_would_be_quantized(router: str) -> None:
+    """AFMoE's, Hunyuan's, ZAYA's and Gemma 4's."""
+    stored = headers(**{f"model.layers.1.{router}.weight": ("BF16", (64, 64))})
+    (tensor,) = inventory_from_headers(stored, read_architecture(LLAMA)).tensors
+    assert (tensor.part, tensor.linear) == ("router", None)
+
+
 def test_linears_name_those_they_are_fused_with() -> None:
     block = "model.layers.1."
     names = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.up_proj")
