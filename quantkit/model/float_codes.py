@@ -46,6 +46,7 @@ def float_codes(names: Mapping[str, TensorInfo], config: Mapping[str, Any]) -> C
     """The weights in 8- and 4-bit floats of a checkpoint; None where it has none.
 
     Raises:
+        InputError: tensors contradict each other, or one is missing.
         RefusedError: a weight has no scale that is known.
     """
     found: dict[str, Coded] = {}
@@ -82,6 +83,12 @@ def _coded(names: Mapping[str, TensorInfo], block: Block | None) -> Iterator[tup
             continue
         parts = {"codes": name, "scales": scales}
         parts |= {end: dense + end for end in (DIVISOR, FACTOR) if dense + end in names}
+        if info.dtype in BYTES and names[scales].dtype in FP8 and len(parts) != 3:
+            raise InputError(
+                f"`{name}` is in NVFP4, and has {len(parts) - 2} scales of all its scales, not one",
+                why=f"`{dense}{DIVISOR}` or `{dense}{FACTOR}` is expected",
+                hint="fetch the model again",
+            )
         shape = _shape(info, names[scales])
         if len(shape) not in (2, 3) or 0 in shape:
             raise InputError(

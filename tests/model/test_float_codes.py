@@ -136,6 +136,22 @@ def test_what_changes_the_meaning_of_codes_is_refused(
         open_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("form", "end"), [("nvfp4", "_global_scale"), ("nvfp4_modelopt", "_scale_2")]
+)
+def test_nvfp4_without_the_scale_of_its_scales_is_told(
+    tiny_checkpoint: Callable[..., Path], form: str, end: str
+) -> None:
+    """It would be read some thousand times too large or too small."""
+    folder = tiny_checkpoint("llama", private=True)
+    rewrite(folder, form)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[f"model.layers.0.mlp.up_proj.weight{end}"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"up_proj.* has 0 scales of all its scales"):
+        open_model(folder)
+
+
 def test_a_weight_in_codes_and_dense_is_told(tiny_checkpoint: Callable[..., Path]) -> None:
     folder = tiny_checkpoint("llama", private=True)
     rewrite(folder, "mxfp4")
