@@ -173,7 +173,7 @@ def _agrees(module: nn.Module, held: Held, form: Form) -> bool:
     try:
         theirs, ours = _small(module, held), _small(module, held)
         _take_part(ours, held, form)
-        for fused in tuple(split("", ours)):
+        for fused in split("", ours):
             whole = theirs.get_parameter(fused.key).data
             for name, expert, place in fused.parts():
                 item = whole[fused.item(expert, len(whole))]

@@ -186,36 +186,43 @@ def _renamed(name: str, old: str, new: str) -> str:
     return name.replace(old, new)
 
 
-def split(path: str, module: Any) -> Iterator[Fused]:
+def split(path: str, module: Any) -> tuple[Fused, ...]:
     """Replace the parameters of the experts at `path` by linears; what was replaced."""
-    held = matrices_of(module)
-    count = min(each.experts for each in held)
-    experts = [nn.Module() for _ in range(count)]
+    held, replaced = matrices_of(module), tuple(fused_in(path, module))
+    experts = [nn.Module() for _ in range(replaced[0].count)]
     for matrices in held:
-        key, roles, _, transposed, flat = matrices
-        weight = module.get_parameter(key)
+        weight = module.get_parameter(matrices.key)
         outputs, inputs = matrices.sizes(weight)
         for expert in experts:
-            for role in roles:
+            for role in matrices.roles:
                 linear = nn.Linear(
                     inputs,
-                    outputs // len(roles),
+                    outputs // len(matrices.roles),
                     bias=module.has_bias,
                     device="meta",
                     dtype=weight.dtype,
                 ).requires_grad_(requires_grad=False)
                 expert.add_module(role, linear)
-        for name, tensor in ((key, "weight"), (f"{key}_bias", "bias")):
-            if tensor == "weight" or module.has_bias:
-                holder, _, leaf = name.rpartition(".")
-                delattr(module.get_submodule(holder), leaf)
-                interleaved = len(roles) > 1 and not module.is_concatenated
-                yield Fused(path, name, roles, tensor, count, transposed, interleaved, flat)
+    for fused in replaced:
+        holder, _, leaf = fused.key.rpartition(".")
+        delattr(module.get_submodule(holder), leaf)
     for index, expert in enumerate(experts):
         module.add_module(str(index), expert)
     module.alone = False
     for stage in STAGES:
         module.add_module(stage, Exchange())
+    return replaced
+
+
+def fused_in(path: str, module: Any) -> Iterator[Fused]:
+    """The parameters of the experts at `path`."""
+    held = matrices_of(module)
+    count = min(each.experts for each in held)
+    for key, roles, _, transposed, flat in held:
+        interleaved = len(roles) > 1 and not module.is_concatenated
+        yield Fused(path, key, roles, "weight", count, transposed, interleaved, flat)
+        if module.has_bias:
+            yield Fused(path, f"{key}_bias", roles, "bias", count, transposed, interleaved, flat)
 
 
 def matrices_of(module: Any) -> tuple[Matrices, ...]:

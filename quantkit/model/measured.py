@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from quantkit.checkpoint.quantization import plain_config
 from quantkit.core.errors import QuantkitError, RefusedError
-from quantkit.model.experts import Fused, is_fused
+from quantkit.model.experts import fused_in, is_fused
 from quantkit.model.skeleton import block_list, build_model, persistent_buffers, read_config, said
 
 SHORT = 4
@@ -83,10 +82,11 @@ def measure(config: Mapping[str, Any]) -> Measured:
     model = _built(config)
     blocks = block_list(model)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    for experts in _fused(model):
-        one = torch.empty(shapes.pop(experts.name)[1:], device="meta")
-        parts = [tuple(experts.part(one, place).shape) for place in range(len(experts.roles))]
-        for name, _, place in experts.parts():
+    stacks = ((path, module) for path, module in model.named_modules() if is_fused(module))
+    for fused in (each for path, module in stacks for each in fused_in(path, module)):
+        one = torch.empty(shapes.pop(fused.name)[1:], device="meta")
+        parts = [tuple(fused.part(one, place).shape) for place in range(len(fused.roles))]
+        for name, _, place in fused.parts():
             shapes[name] = parts[place]
     buffers = {
         f"{path}.{name}".removeprefix("."): tuple(buffer.shape)
@@ -132,24 +132,6 @@ def _renamed(text: Any) -> dict[str, Any]:
     """The sizes that a config class has under a further name, by that."""
     found = {name: getattr(text, name, None) for name in type(text).attribute_map}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _fused(model: nn.Module) -> Iterator[Fused]:
-    """The parameters that hold all experts of a layer."""
-    for path, each in model.named_modules():
-        if not is_fused(each):
-            continue
-        module: Any = each
-        first = ("gate_proj", "up_proj") if module.has_gate else ("up_proj",)
-        mixed = module.has_gate and not module.is_concatenated
-        for key, roles, interleaved in (
-            ("gate_up_proj" if module.has_gate else "up_proj", first, mixed),
-            ("down_proj", ("down_proj",), False),
-        ):
-            count, transposed = len(getattr(module, key)), module.is_transposed
-            yield Fused(path, key, roles, "weight", count, transposed, interleaved)
-            if module.has_bias:
-                yield Fused(path, f"{key}_bias", roles, "bias", count, transposed, interleaved)
 
 
 class _Standin(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it

@@ -9,7 +9,7 @@ import transformers
 from torch import nn
 
 from quantkit.model.expert_forms import adopt_experts
-from quantkit.model.experts import Fused, is_fused, split
+from quantkit.model.experts import is_fused, split
 from tests.conftest import SHAPE
 
 MOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
@@ -62,8 +62,7 @@ def as_linears(make: Callable[[], Any]) -> tuple[Any, Any]:
     theirs, ours = filled(make()), nn.ModuleDict({"experts": filled(make())})
     adopt_experts(ours)
     weights = {key: p.data.clone() for key, p in theirs.named_parameters()}
-    found: list[Fused] = list(split("experts", ours["experts"]))
-    for fused in found:
+    for fused in split("experts", ours["experts"]):
         whole = weights[fused.key]
         for name, expert, place in fused.parts():
             linear = ours.get_submodule(name.removesuffix(".weight"))
