@@ -135,7 +135,8 @@ def _fused(model: OpenModel) -> list[LinearFacts]:
                     continue
                 *counts, outputs, inputs = parameter.shape
                 if min(outputs, inputs) >= MATRIX:
-                    name = f"{model.skeleton.block_name(index)}.{path}.{key}"
+                    within = ".".join(filter(None, (model.skeleton.block_name(index), path)))
+                    name = f"{within}.{key}"
                     found.append(LinearFacts(name, prod(counts) * outputs, inputs))
     return found
 
