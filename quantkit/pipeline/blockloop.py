@@ -14,6 +14,7 @@ from itertools import groupby
 import torch
 from greenlet import greenlet
 
+from quantkit.core.errors import IntegrityError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.ranks import Ranks
 from quantkit.core.scheme import Scheme
@@ -90,6 +91,9 @@ def _run(
     """Each batch's output of the block, whose groups are solved meanwhile.
 
     Batches, in and out, are (sequences, length, width) in the model's dtype.
+
+    Raises:
+        IntegrityError: a batch takes another way through the block than the traced one.
     """
     state, solver = groups.state, groups.solver
     quantized = [g for g in state.structure.groups if state.scheme(solver, g) is not None]
@@ -99,9 +103,21 @@ def _run(
     runs = [greenlet(call.run) for call in calls]
     outputs = [run.switch(state.block, hidden) for run, hidden in zip(runs, batches, strict=True)]
     for pause in pauses:
+        if pause.arrived != len(runs):
+            raise _astray(pause.where)
         pause.solve(groups)
         outputs = [run.switch() for run in runs]
+    if not all(run.dead for run in runs):
+        raise _astray(state.name)
     return outputs
+
+
+def _astray(where: str) -> IntegrityError:
+    return IntegrityError(
+        f"some calibration windows do not come through `{where}` as the others do",
+        why="the block decides by what it reads what it computes",
+        hint="leave the block out, with an override that has `skip: true`",
+    )
 
 
 class Shared:

@@ -43,7 +43,10 @@ class Block(Protocol):
 
 
 class Pause(Protocol):
-    """Where all batches wait, those of all ranks."""
+    """Where all batches wait, those of all ranks; `arrived` of them have come here."""
+
+    arrived: int
+    where: str
 
     def solve(self, block: Block) -> None:
         """Solve the groups of the block whose inputs have arrived, and change the inputs."""
@@ -75,6 +78,7 @@ class GroupPause:
         self.group, self.where = group, f"{place.name}.{group.names[0]}"
         self.waiting: list[torch.Tensor] = []
         self.change: InputChange | None = None
+        self.arrived = 0
         self.left: dict[greenlet, int] = {}
         first, *others = (place.block.get_submodule(name) for name in group.names)
         first.register_forward_pre_hook(self._stop)
@@ -94,6 +98,7 @@ class GroupPause:
         forward = getcurrent()
         self.left[forward] = self.left.get(forward, self.group.calls) - 1
         if not self.left[forward]:
+            self.arrived += 1
             forward.parent.switch()
         return self._follow(module, arguments)
 
@@ -114,6 +119,7 @@ class ExpertPause:
         self.width = linear_facts("", place.block.get_submodule(groups[0].names[0])).in_features
         self.alike = stage == STAGES[0]  # a token is the same input to all experts
         self.waiting: list[Inputs] = []
+        self.where, self.arrived = f"{place.name}.{groups[0].stage}", 0
         self.changes: dict[int, InputChange | None] = {}
         place.block.get_submodule(groups[0].stage).register_forward_pre_hook(self._stop)
 
@@ -188,6 +194,7 @@ class ExpertPause:
 
     def _stop(self, _: nn.Module, arguments: tuple[Inputs]) -> tuple[Inputs]:
         self.waiting.append(arguments[0])
+        self.arrived += 1
         getcurrent().parent.switch()
         return (arguments[0].changed(self._changed),)
 

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import quantkit
+from quantkit.core.errors import IntegrityError
 from quantkit.core.method import Solved
 from quantkit.model.open import open_model
-from quantkit.model.opened import OpenModel
+from quantkit.model.opened import OpenModel, batch_size
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import prepare
@@ -155,3 +156,20 @@ def test_later_blocks_see_what_the_artifact_computes(
         assert (before - after).norm() < 0.1 * after.norm()  # activations are rounded in one alone
     else:
         torch.testing.assert_close(before, after, rtol=1e-3, atol=1e-3)
+
+
+def test_a_batch_that_takes_another_way_is_noticed(
+    tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it computes would be lost, and groups would be solved without it."""
+    model = open_model(tiny_checkpoint("llama"))
+    recipe = quantkit.build_recipe("rtn", group_size=32)
+    prepared = prepare(model, recipe)
+    solver = SolverConfig(prepared.method, prepared.options, prepared.plan.schemes)
+    most = batch_size(40)
+    ids = torch.randint(2, 250, (most + 1, 40), generator=torch.Generator().manual_seed(0))
+    mlp: Any = model.skeleton.blocks[1].mlp
+    whole = mlp.forward
+    monkeypatch.setattr(mlp, "forward", lambda x: whole(x) if len(x) == most else x)
+    with pytest.raises(IntegrityError, match=r"layers\.1\.mlp\.gate_proj"):
+        list(quantize_blocks(model, prepared.structure, solver, ids))
