@@ -7,9 +7,9 @@ MIB = 1 << 20
 
 
 def speed_lines(found: Mapping[str, Any]) -> list[str]:
-    """A line for each cell and concurrency, one for memory."""
-    lines = [_local(cell) for cell in found["speed"]["local"]]
-    lines += [_engine(load) for load in found["speed"]["engine"]]
+    """A line for each concurrency in an engine, each cell in this process, and memory."""
+    lines = [_engine(load) for load in found["speed"]["engine"]]
+    lines += [_local(cell) for cell in found["speed"]["local"]]
     parts = found["memory"]["parts_bytes"]
     if parts:
         named = ", ".join(f"{name} {held / MIB:.1f}" for name, held in parts.items())
@@ -18,12 +18,15 @@ def speed_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _local(cell: Mapping[str, Any]) -> str:
+    size = f"{cell['batch']} x {cell['context_tokens']} tokens"
+    if cell["fault"]:
+        return f"{size}: {cell['fault']}"
     figures = [
         f"{phase} {cell[f'{phase}_tokens_per_s']:.4g}{_ratio(cell[f'{phase}_ratio'])}"
         for phase in ("prefill", "decode")
     ]
-    size = f"{cell['batch']} x {cell['context_tokens']} tokens"
-    return f"{size}: {', '.join(figures)} tokens/s with {cell['kernel']}"
+    original = f"; original: {cell['reference_fault']}" if cell["reference_fault"] else ""
+    return f"{size}: {', '.join(figures)} tokens/s with {cell['kernel']}{original}"
 
 
 def _ratio(value: float | None) -> str:

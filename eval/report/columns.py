@@ -138,12 +138,11 @@ def _speed(study: Study) -> list[Column]:
         return _plain(found[0].output_tokens_per_s) if found else NOTHING
 
     prefill = Column("prefill_tokens_per_s", "Prefill", "tok/s", _prefill, "middle", falls=True)
+    served = Column("output_tokens_per_s", "Output", f"tok/s, {highest} req", output, falls=True)
+    less = "middle" if loads else ""  # an engine's figures go before those of this process
+    decode = Column("decode_tokens_per_s", "Decode", "tok/s", _decode, less, falls=True)
     return [
-        *([] if loads else [prefill]),
-        Column("decode_tokens_per_s", "Decode", "tok/s", _decode, falls=True),
-        Column(
-            "output_tokens_per_s", "Output", f"tok/s, {highest} req", output, "middle", falls=True
-        ),
+        *([served, decode] if loads else [prefill, decode]),
         Column(
             "seconds",
             "Run time",
@@ -155,8 +154,8 @@ def _speed(study: Study) -> list[Column]:
 
 
 def local_speed(result: EvalResult | None) -> LocalSpeed | None:
-    """The cell of the smallest batch: what one reader at a desk feels."""
-    cells = result.speed.local if result else []
+    """The measured cell of the smallest batch: what one reader at a desk feels."""
+    cells = [cell for cell in result.speed.local if not cell.fault] if result else []
     return min(cells, key=lambda cell: (cell.batch, cell.context_tokens), default=None)
 
 

@@ -181,14 +181,15 @@ def _cell(cell: LocalSpeed) -> list[str]:
         half = f" {error((interval[1] - interval[0]) / 2)}" if interval else ""
         return "" if value is None else significant(value) + half
 
+    fault, missing = visible(cell.fault or ""), visible(cell.reference_fault or "")
     return [
         visible(cell.kernel),
         str(cell.batch),
         grouped(cell.context_tokens),
-        rate(cell.prefill_tokens_per_s, cell.prefill_ci95),
-        _times(cell.prefill_ratio),
-        rate(cell.decode_tokens_per_s, cell.decode_ci95),
-        _times(cell.decode_ratio),
+        rate(cell.prefill_tokens_per_s, cell.prefill_ci95) or fault,
+        _times(cell.prefill_ratio) or missing,
+        rate(cell.decode_tokens_per_s, cell.decode_ci95) or fault,
+        _times(cell.decode_ratio) or missing,
         _milliseconds(cell.ttft_p50_ms),
         " / ".join(filter(None, map(_milliseconds, (cell.itl_p50_ms, cell.itl_p99_ms)))),
     ]

@@ -146,9 +146,8 @@ def _of_allocator(device: torch.device, parts: dict[str, int], blocks: list[Bloc
     allocated, reserved = peaks["allocated_peak_bytes"], peaks["reserved_peak_bytes"]
     free, total = torch.cuda.mem_get_info(device)
     parts["activations"] = max(0, allocated - sum(parts.values()))
-    parts["context"] = max(0, total - free - torch.cuda.memory_reserved(device))
     return Memory(
-        device_peak_bytes=reserved + parts["context"],
+        outside_bytes=max(0, total - free - torch.cuda.memory_reserved(device)),
         allocated_peak_bytes=allocated,
         reserved_peak_bytes=reserved,
         fragmentation_fraction=(reserved - allocated) / reserved,

@@ -57,7 +57,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: URL, version, and the linear kernels that its log names."""
+    """A running server: URL, version, and the kernels that its log names."""
 
     url: str
     version: str
@@ -136,7 +136,7 @@ def serving(artifact: Path, max_tokens: int, users: int) -> Iterator[Server]:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait(process, url, log)
-            yield Server(url, _version(url), _kernels(log.read_text(errors="replace")))
+            yield Server(url, _version(url), kernels_named(log.read_text(errors="replace")))
         finally:
             _stop(process)
 
@@ -208,9 +208,18 @@ def _version(url: str) -> str:
     return str(httpx2.get(f"{url}/version", timeout=5, trust_env=False).json().get("version", ""))
 
 
-def _kernels(log: str) -> str:
-    """The linear kernels that the log names, in order."""
-    found = re.findall(r"(?:Using|Selected) (\w+Kernel\w*) for", log)
+def kernels_named(log: str) -> str:
+    """The kernels of linears, and what computes experts, that vLLM's log names, in order.
+
+    Linears: `Using MarlinLinearKernel for ...`, experts: `Using 'MARLIN' WNA16 MoE backend`.
+    AWQ's own kernels, far slower than Marlin, have no name of their own.
+    """
+    lines = (
+        r"(?:Using|Selected) (\w+Kernel\w*) for",
+        r"Using ('?\w+'? (?:\w+ ){1,2}MoE) backend",
+        r"(unoptimized AWQ kernels)",
+    )
+    found = ("".join(match).replace("'", "") for match in re.findall("|".join(lines), log))
     return ", ".join(dict.fromkeys(found))
 
 

@@ -20,7 +20,7 @@ from quantkit.core.limit import UNITS, Dimension, Gate, Operator
 METRICS = "eval.metrics"
 
 _KL = ("mean", "median", "p90", "p99", "p999", "max")
-_BYTES = ("planned", "device_peak", "allocated_peak", "reserved_peak", "host_peak_rss")
+_BYTES = ("planned", "allocated_peak", "reserved_peak", "host_peak_rss")
 _ENGINE_MS = ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99", "tpot_excl_first_p50")
 FIGURES: dict[str, Dimension] = {
     "perplexity.value": "number",

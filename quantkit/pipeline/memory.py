@@ -1,7 +1,11 @@
-"""Return freed memory to the system."""
+"""Return freed memory to the system, and recognize that there was too little."""
 
 import ctypes
+import gc
+import re
 import sys
+
+import torch
 
 M_MMAP_THRESHOLD = -3
 MAPPED_BYTES = 1 << 18
@@ -25,3 +29,18 @@ def map_large_tensors() -> None:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def give_back_gpu() -> None:
+    """Return the GPU memory of dropped tensors, which torch keeps for later, to other programs.
+
+    Networks are cycles of references: only a collection drops their tensors.
+    """
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation was refused; by a CPU and by cuBLAS as a RuntimeError like others."""
+    said = re.search(r"out of memory|can't allocate memory|ALLOC_FAILED", str(error))
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or said is not None

@@ -50,7 +50,7 @@ SIZE_ALLOWANCES = (
 )
 MEMORY_ALLOWANCES = tuple(
     Allowance(f"memory.{name}_bytes", "<=", share=0.005, amount=16 << 20)
-    for name in ("allocated_peak", "device_peak", "host_peak_rss")
+    for name in ("allocated_peak", "host_peak_rss")
 )
 SPEED_SHARE = 0.05
 METRIC_SHARE = 0.005

@@ -23,12 +23,13 @@ class Segments(Record):
 class Memory(Record):
     """Bytes: planned, and as measured while the model ran.
 
-    `snapshot` is the state of a GPU's allocator after the pass; `context_tokens` the longest
-    context that the model's config allows.
+    Peaks are this process' own: on a GPU those of its allocator. `outside_bytes` of the GPU belong
+    to other programs and to CUDA itself. `snapshot` is the allocator's state after the pass;
+    `context_tokens` the longest context that the model's config allows.
     """
 
     planned_bytes: int | None = None
-    device_peak_bytes: int | None = None
+    outside_bytes: int | None = None
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None
     host_peak_rss_bytes: int | None = None
@@ -41,13 +42,18 @@ class Memory(Record):
 
 
 class LocalSpeed(Record):
-    """One cell of batch x context, measured in this process with `kernel`."""
+    """One cell of batch x context, measured in this process with `kernel`.
+
+    `fault` states why it has no figures ("out of memory"), `reference_fault` why it has no ratios.
+    """
 
     batch: int
     context_tokens: int
     kernel: str
     threads: int
     repeats: int
+    fault: str | None = None
+    reference_fault: str | None = None
     prefill_tokens_per_s: float | None = None
     prefill_ci95: Interval | None = None
     decode_tokens_per_s: float | None = None

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -63,7 +62,7 @@ def test_a_ratio_and_its_interval_are_of_the_same_run_and_slow_is_called_slow(
     runtime = load_runtime(open_model(tiny_checkpoint_cache("llama")))
     mine = Timings(CELL, 0, [1.0, 1.0, 1.1], [[0.5] * 6] * 3)
     other = Timings(CELL, 0, [0.5, 0.5, 0.5], [[1.0] * 6] * 3)
-    speed = speed_of(runtime, mine, other)
+    speed = speed_of(runtime.kernel, CELL, mine, other)
     assert speed.prefill_tokens_per_s == 80
     assert speed.decode_tokens_per_s == 4
     assert (speed.prefill_ratio, speed.decode_ratio) == (0.5, 2)
@@ -81,16 +80,26 @@ def test_cells_stay_within_the_context() -> None:
     assert fitting_cells(cells, 100) == ()
 
 
-def test_a_cell_that_does_not_fit_is_named_and_the_others_are_measured(
-    quantized: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+def test_a_cell_that_the_system_refuses_is_a_cell_and_the_others_are_measured(
+    quantized: Callable[..., Path], tiny_checkpoint_cache: Callable[..., Path]
 ) -> None:
-    def measure(networks: Any, cell: Cell, effort: Effort) -> list[Timings]:
-        if cell.batch > 1:  # what a GPU says where the cache does not fit
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return measure_cell(networks, cell, effort)
+    cells, effort = (Cell(1 << 46, 8, 2), Cell(1, 8, 2)), Effort(warmups=0, repeats=2)
+    found = measure_local(
+        quantized("w4"), tiny_checkpoint_cache("llama"), cells=cells, effort=effort
+    )
+    assert [cell.fault for cell in found.cells] == ["out of memory", None]
+    refused, measured = found.cells
+    assert refused.reference_fault == "out of memory"
+    assert (refused.repeats, refused.decode_tokens_per_s) == (0, None)
+    assert refused.kernel == measured.kernel == "torch int4pack (cpu)"
+    assert measured.decode_ratio is not None
+    assert found.notes[0] == "no figures of memory: out of memory"
+    assert found.memory.parts_bytes == {}
 
-    monkeypatch.setattr("quantkit.bench.local.measure_cell", measure)
-    cells, effort = (Cell(1, 8, 2), Cell(2, 8, 2)), Effort(warmups=0, repeats=2)
+
+def test_a_cell_that_fails_otherwise_says_how(quantized: Callable[..., Path]) -> None:
+    cells, effort = (Cell(1, 8, 2), Cell(1 << 60, 64, 2)), Effort(warmups=0, repeats=2)
     found = measure_local(quantized("w4"), cells=cells, effort=effort)
-    assert [cell.batch for cell in found.cells] == [1]
-    assert found.notes == ("2 x 8 tokens do not fit into memory",)
+    assert [bool(cell.fault) for cell in found.cells] == [False, True]
+    assert "overflowed" in str(found.cells[1].fault)
+    assert found.memory.parts_bytes

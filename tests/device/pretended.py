@@ -4,10 +4,11 @@ A `Pretended` tensor wraps one of the host and says that it lies on `pretended:0
 on the host, after the check that a GPU makes: an operator whose tensors lie on two devices raises.
 Launches, waits of the host, and copies are counted by the line of quantkit that caused them.
 
-It has no streams, no limit of memory and no kernels of its own: an operator of the dispatcher that
-makes no view counts as one launch.
+It has no streams and no kernels of its own: an operator of the dispatcher that makes no view counts
+as one launch. Its memory is unlimited unless a limit is given.
 """
 
+import math
 import sys
 import threading
 import weakref
@@ -84,10 +85,17 @@ class Held:
     owners: Counter[int] = field(default_factory=Counter)
     now: int = 0
     peak: int = 0
+    limit: float = math.inf
 
     def take(self, storage: int, size: int) -> None:
-        """A tensor was made that lies in a storage of `size` bytes."""
+        """A tensor was made that lies in a storage of `size` bytes.
+
+        Raises:
+            OutOfMemoryError: as on a GPU, if more than `limit` bytes were held with it.
+        """
         with _lock:
+            if storage not in self.owners and self.now + size > self.limit:
+                raise torch.OutOfMemoryError("the pretended device is out of memory")
             self.owners[storage] += 1
             if self.owners[storage] == 1:
                 self.now += size
@@ -303,12 +311,15 @@ def _library() -> torch.library.Library:
 
 
 @contextmanager
-def pretended() -> Iterator[Counts]:
-    """Makes the device `pretended:0` usable, and counts what is asked of it from now on."""
+def pretended(further_bytes: float = math.inf) -> Iterator[Counts]:
+    """Makes the device `pretended:0` usable, and counts what is asked of it from now on.
+
+    It has room for `further_bytes` more than it holds now.
+    """
     _device()
     for counter in vars(_counts).values():
         counter.clear()
-    _held.peak = _held.now
+    _held.peak, _held.limit = _held.now, _held.now + further_bytes
     functional = torch.nn.functional
     attention, tensor = functional.scaled_dot_product_attention, torch.tensor
     functional.scaled_dot_product_attention = _attention(attention)
@@ -317,3 +328,4 @@ def pretended() -> Iterator[Counts]:
         yield _counts
     finally:
         functional.scaled_dot_product_attention, torch.tensor = attention, tensor
+        _held.limit = math.inf

@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 import torch
 
 import quantkit
+from quantkit.bench.local import LocalResult, measure_local
+from quantkit.bench.timing import Cell, Effort
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
+from quantkit.core.session import Session
 from quantkit.methods import gptq
 from quantkit.methods.gptq import GptqOptions
 from quantkit.recipes.loader import build_recipe
@@ -103,6 +107,42 @@ def test_judging_and_generating_are_the_cpus(
     assert there.perplexity.value == pytest.approx(found.perplexity.value, rel=1e-6)
     assert there.environment["device"].startswith("pretended")
     assert again.kl.mean == pytest.approx(found.kl.mean, rel=0.2)  # an estimate
+
+
+def test_speed_holds_one_model_at_a_time_and_survives_what_does_not_fit(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    source = tiny_checkpoint("llama", dtype="bfloat16")
+    recipe = build_recipe("smoothquant", method="rtn")
+    quantkit.quantize(str(source), tmp_path / "out", recipe=recipe, evaluate=False, device="cpu")
+    small, large = Cell(1, 16, 2), Cell(64, 16, 2)
+
+    def timed(
+        model: Path,
+        reference: Path | None = None,
+        further_bytes: float = math.inf,
+        cells: tuple[Cell, ...] = (small,),
+    ) -> tuple[LocalResult, int]:
+        with pretended(further_bytes) as seen:
+            before = held_bytes()
+            effort = Effort(warmups=0, repeats=2)
+            found = measure_local(model, reference, Session(DEVICE), cells=cells, effort=effort)
+            assert held_bytes() == before
+            assert seen.launches.total() > 0
+            return found, peak_bytes() - before
+
+    (_, alone), (_, original) = timed(tmp_path / "out"), timed(source)
+    both, most = timed(tmp_path / "out", source)
+    assert both.cells[0].decode_ratio is not None
+    assert most == max(alone, original)
+    assert alone < original
+    less, _ = timed(tmp_path / "out", source, further_bytes=alone, cells=(large, small))
+    assert [cell.fault for cell in less.cells] == ["out of memory", None]
+    assert [cell.reference_fault for cell in less.cells] == ["out of memory"] * 2
+    assert less.cells[1].decode_tokens_per_s
+    assert less.cells[1].decode_ratio is None
+    nothing, _ = timed(tmp_path / "out", further_bytes=alone // 4)
+    assert nothing.cells[0].fault == "out of memory"
 
 
 def test_sweeps_and_fits_run_there(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:

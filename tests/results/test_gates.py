@@ -110,7 +110,6 @@ def result(**parts: Any) -> EvalResult:
         "tasks": [task("arc", 0.99, 0.02), task("gsm8k", 0.96, 0.01)],
         "memory": Memory(
             planned_bytes=10,
-            device_peak_bytes=20,
             allocated_peak_bytes=30,
             reserved_peak_bytes=40,
             host_peak_rss_bytes=50,

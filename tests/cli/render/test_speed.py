@@ -27,11 +27,18 @@ def test_each_cell_and_load_is_a_line() -> None:
         ttft_p99_ms=826.7,
     )
     memory = Memory(parts_bytes={"linear": 3 << 20, "scales": 1 << 19})
-    speed = Speed(local=[local], engine=[engine])
+    large = LocalSpeed(
+        batch=16, context_tokens=8192, kernel="a", threads=2, repeats=0, fault="out of memory"
+    )
+    alone = local.model_copy(update={"prefill_ratio": None, "reference_fault": "out of memory"})
+    speed = Speed(local=[local, large, alone], engine=[engine])
     found = {"speed": speed.model_dump(), "memory": memory.model_dump()}
     assert speed_lines(found) == [
-        "1 x 512 tokens: prefill 812 (0.41 x), decode 57.3 tokens/s with torch int4pack (cpu)",
         "vllm at 16: 575.3 tokens/s, TTFT 736 ms (p99 827), 2 failed with an unnamed kernel",
+        "1 x 512 tokens: prefill 812 (0.41 x), decode 57.3 tokens/s with torch int4pack (cpu)",
+        "16 x 8192 tokens: out of memory",
+        "1 x 512 tokens: prefill 812, decode 57.3 tokens/s with torch int4pack (cpu); "
+        "original: out of memory",
         "memory in MiB: linear 3.0, scales 0.5",
     ]
 

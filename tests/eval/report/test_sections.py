@@ -23,3 +23,6 @@ def test_ranges_are_named_by_both_ends_and_limits_by_their_figure(
     limits = dict(found["protocol"])["Smallest detectable difference"]
     assert limits == "KL 3.0\u00a0%, perplexity 0.33\u00a0%"
     assert all("in some setting; the slowest is" in sentence for sentence in found["slower"])
+    cells = {cells[1]: cells for _, _, cells in found["local"]}
+    assert cells["64"][3:] == ["out of memory", "", "out of memory", "", "", ""]
+    assert all(cells["16"])
