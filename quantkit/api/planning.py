@@ -101,11 +101,17 @@ def doctor(*, time: bool = False, report: Report = silent) -> tuple[Finding, ...
         time: whether to time the machine for plans of its runs, which takes half a minute.
         report: called with a `Progress` after each step of the timing.
     """
+    from importlib.util import find_spec
+
     from quantkit.pipeline.doctor import Finding
     from quantkit.pipeline.doctor import doctor as examine
     from quantkit.planning.run.timing import recall, remember
 
     found = examine()
+    if find_spec("torch") is not None:
+        from quantkit.bench.gpus import gpu_findings, gpu_machine
+
+        found += gpu_findings(gpu_machine())
     if time:
         from quantkit.bench.throughput import time_machine
 

@@ -15,13 +15,17 @@ Parts = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class WeightFacts:
-    """A weight to multiply by: scheme, shape, dtype of the inputs, and device type."""
+    """A weight to multiply by: scheme, shape, dtype of the inputs, and device type.
+
+    `capability`: CUDA's compute capability of a GPU.
+    """
 
     scheme: Scheme
     out_features: int
     in_features: int
     dtype: torch.dtype
     device: str = "cpu"
+    capability: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,8 @@ def choose_kernel(
     """
     device = qtensor.codes.device
     out_features, in_features = qtensor.codes.shape
-    facts = WeightFacts(qtensor.scheme, out_features, in_features, dtype, device.type)
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    facts = WeightFacts(qtensor.scheme, out_features, in_features, dtype, device.type, capability)
     candidates = fitting(facts)
     if len(candidates) == 1:
         return candidates[0]

@@ -18,6 +18,11 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": processor() or platform.processor() or None,
         "gpu": gpu,
-        "driver": found_in(DRIVER, r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)") if gpu else None,
+        "driver": driver() if gpu else None,
         "threads": torch.get_num_threads(),
     }
+
+
+def driver() -> str | None:
+    """The version of NVIDIA's driver, where it is loaded (Linux)."""
+    return found_in(DRIVER, r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)")

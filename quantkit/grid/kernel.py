@@ -21,10 +21,20 @@ def kernel_for(values: torch.Tensor, group_size: int) -> ModuleType | None:
     sizes, whole rows among them, torch's operators do the same work.
     """
     fits = group_size in SIZES and values.dtype == torch.float32
-    if values.device.type not in DEVICES or not fits or find_spec("triton") is None:
+    device = values.device
+    if device.type not in DEVICES or not fits:
         return None
-    if values.device.type == "cuda" and torch.cuda.get_device_capability(values.device) < OLDEST:
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else OLDEST
+    if refusal(capability, triton=find_spec("triton") is not None):
         return None
     from quantkit.grid import group_kernel
 
     return group_kernel
+
+
+def refusal(capability: tuple[int, int], *, triton: bool) -> str | None:
+    """Why the kernel does not run on GPUs of this compute capability; None if it does."""
+    if not triton:
+        return "Triton is not installed"
+    major, minor = OLDEST
+    return None if capability >= OLDEST else f"Triton needs compute capability {major}.{minor}"

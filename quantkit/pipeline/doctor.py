@@ -39,7 +39,7 @@ class Finding:
 
 
 def doctor() -> tuple[Finding, ...]:
-    """All findings; a missing optional package is ok."""
+    """All findings but those of GPUs; a missing optional package is ok."""
     return (
         _python(),
         *_needed(),
@@ -47,7 +47,6 @@ def doctor() -> tuple[Finding, ...]:
         _processor(),
         _memory(),
         _disk(),
-        _gpu(),
         *_optional(),
     )
 
@@ -111,17 +110,6 @@ def _disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     detail = f"{free / GIGABYTE:.1f} GB free in this folder"
     return Finding("disk", free >= DISK_WANTED, detail, "use a folder on another disk")
-
-
-def _gpu() -> Finding:
-    if _version("torch") is None:
-        return Finding("gpu", ok=True, detail="unknown without torch")
-    import torch
-
-    if not torch.cuda.is_available():
-        return Finding("gpu", ok=True, detail="torch finds no GPU; quantkit runs on the CPU")
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Finding("gpu", ok=True, detail=", ".join(names))
 
 
 def _version(name: str) -> str | None:

@@ -131,11 +131,10 @@ def test_speed_holds_one_model_at_a_time_and_survives_what_does_not_fit(
             assert seen.launches.total() > 0
             return found, peak_bytes() - before
 
-    (_, alone), (_, original) = timed(tmp_path / "out"), timed(source)
+    _, alone = timed(tmp_path / "out")
     both, most = timed(tmp_path / "out", source)
     assert both.cells[0].decode_ratio is not None
-    assert most == max(alone, original)
-    assert alone < original
+    assert alone < most < alone + (source / "model.safetensors").stat().st_size
     less, _ = timed(tmp_path / "out", source, further_bytes=alone, cells=(large, small))
     assert [cell.fault for cell in less.cells] == ["out of memory", None]
     assert [cell.reference_fault for cell in less.cells] == ["out of memory"] * 2

@@ -11,6 +11,8 @@ from quantkit.grid.qtensor import QTensor
 
 GROUP_SIZES = (256, 128, 64, 32)
 INNER_TILES = 8  # of 16 inputs each, as tinygemm lays them out on CUDA
+OLDEST = (8, 0)
+"""Compute capability of the oldest GPUs for which torch compiles tinygemm."""
 
 
 def _group_size(group_size: int | None, in_features: int) -> int | None:
@@ -31,6 +33,8 @@ def _refuses(facts: WeightFacts, bits: int, device: str) -> str | None:
 
 
 def _refuses_shape(facts: WeightFacts) -> str | None:
+    if facts.capability is not None and facts.capability < OLDEST:
+        return f"needs compute capability {OLDEST[0]}.{OLDEST[1]}"
     tile = 16 * INNER_TILES
     if facts.device == "cuda" and (facts.dtype != torch.bfloat16 or facts.in_features % tile):
         return f"needs bf16 inputs and a multiple of {tile} of them"
