@@ -54,7 +54,7 @@ def load_runtime(model: OpenModel, load: Workload = Workload(), report: Report =
     if model.format is None:
         linears = sum(is_linear(module) for module in network.modules())
         load_dense(model)
-        network.tie_weights()  # parameters load one by one: a shared one would be stored twice
+        _complete(network, model.device)
         return Runtime(network, prefix, model.dtype, {f"torch linear {name}": linears})
     chosen: dict[tuple[Scheme, torch.Size], Kernel] = {}
     counts: dict[str, int] = {}
@@ -73,8 +73,17 @@ def load_runtime(model: OpenModel, load: Workload = Workload(), report: Report =
         elif any(True for _ in module.parameters(recurse=False)):
             model.load(path, module)
         report(Progress("load", done + 1, len(modules), path))
-    network.tie_weights()
+    _complete(network, model.device)
     return Runtime(network, prefix, model.dtype, counts)
+
+
+def _complete(network: "PreTrainedModel", device: torch.device) -> None:
+    """Do what loading parameters one by one leaves: a shared one would be stored twice.
+
+    Buffers, such as the frequencies of rotary embeddings, would be copied to a GPU in each step.
+    """
+    network.tie_weights()
+    network.to(device)
 
 
 def _choose(path: str, qtensor: "QTensor", dtype: torch.dtype, load: Workload) -> Kernel:

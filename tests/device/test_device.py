@@ -12,12 +12,14 @@ import torch
 
 import quantkit
 from quantkit.bench.local import LocalResult, measure_local
-from quantkit.bench.timing import Cell, Effort
+from quantkit.bench.runtime import load_runtime
+from quantkit.bench.timing import Cell, Effort, Run
 from quantkit.core.recipe import CalibrationSpec, Recipe
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.methods import gptq
 from quantkit.methods.gptq import GptqOptions
+from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
 from quantkit.stats.hessian import InputCollector
 from tests.conftest import TinyCheckpoint
@@ -107,6 +109,21 @@ def test_judging_and_generating_are_the_cpus(
     assert there.perplexity.value == pytest.approx(found.perplexity.value, rel=1e-6)
     assert there.environment["device"].startswith("pretended")
     assert again.kl.mean == pytest.approx(found.kl.mean, rel=0.2)  # an estimate
+
+
+def test_a_step_of_decoding_neither_copies_nor_waits(tiny_checkpoint: TinyCheckpoint) -> None:
+    source = tiny_checkpoint("llama", dtype="bfloat16")
+    with pretended() as seen, torch.no_grad():
+        network = load_runtime(open_model(source, Session(DEVICE))).network
+        run = Run(network, Cell(1, 16, 2))
+        told: Any = {"past_key_values": run.cache, "use_cache": True, **run.options}
+        network(input_ids=run.ids, **told)
+        before = Counts(**{name: counter.copy() for name, counter in vars(seen).items()})
+        network(input_ids=torch.zeros(1, 1, dtype=torch.long, device=DEVICE), **told)
+    assert seen.launches.total() > before.launches.total()
+    assert seen.to_device == before.to_device
+    assert seen.to_host == before.to_host
+    assert seen.waits == before.waits
 
 
 def test_speed_holds_one_model_at_a_time_and_survives_what_does_not_fit(
