@@ -2,20 +2,25 @@
 
     python -m benchmarks.gpu -o gpu.json [--blocks 32] [--width 4096] [--samples 128]
 
-A Llama of that shape with random weights is quantized with every method (default: 8B) in a process
-of its own each; GPTQ twice, for equal bytes. Then the pair is evaluated, and one group of GPTQ is
-solved by torch's operators and by the Triton programs. Without a GPU it says so; `--device cpu`
-tries the script itself, with small shapes. Each part is written as soon as it is known.
+One group of GPTQ is solved by torch's operators and by the Triton programs. A Llama of that shape
+with random weights is quantized with every method (default: 8B) in a process of its own each; GPTQ
+twice, for equal bytes. The pair of GPTQ is evaluated; decoding with 4-bit weights and prefill with
+8-bit weights and inputs are timed beside the original in our own kernels, and in vLLM where it is
+installed. A part that fails, or for which no time is left, says so in its place; each is written
+as soon as it is known. Without a GPU it says so; `--device cpu` tries the script itself, with small
+shapes.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -23,9 +28,14 @@ from typing import Any
 
 import torch
 
+from quantkit.bench.vllm import PYTHON
 from quantkit.checkpoint.files import sha256
+from quantkit.pipeline.memory import give_back_gpu
 
 METHODS = ("gptq", "awq", "smoothquant", "nf4", "rtn")
+WAYS = ("own", "vllm")
+TIMED = ("bf16", "gptq", "smoothquant")
+PHASES = ("prefill_tokens_per_s", "decode_tokens_per_s")
 WINDOWS, WINDOW = 64, 2048
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
@@ -50,7 +60,8 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="where models are made; default: a temporary one"
     )
-    for name, value in (("blocks", 32), ("width", 4096), ("samples", 128), ("length", 2048)):
+    numbers = {"blocks": 32, "width": 4096, "samples": 128, "length": 2048, "seconds": 470}
+    for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     wanted = parser.parse_args()
     if wanted.device != "cpu" and not torch.cuda.is_available():
@@ -62,27 +73,51 @@ def main() -> None:
 
 
 def run(wanted: argparse.Namespace, folder: Path) -> None:
-    """All parts in order, each written to the output when it ends."""
+    """All parts, what matters most first, each written to the output when it ends."""
     found: dict[str, Any] = {"machine": machine(wanted.device), "shape": shape_of(wanted)}
+    end = perf_counter() + wanted.seconds
+
+    def left() -> float:
+        return end - perf_counter()
 
     def part(name: str, measure: Callable[[], Any]) -> None:
         started = perf_counter()
-        try:
-            found[name] = measure()
-        except Exception as error:  # noqa: BLE001 - one part that fails leaves the others
-            found[name] = {"failed": f"{type(error).__name__}: {error}"}
-        if wanted.device != "cpu":
-            torch.cuda.empty_cache()  # the next part may be another process
+        found[name] = attempted(measure, left())
+        give_back_gpu()  # the next part may be another process
         print(f"{name}: {perf_counter() - started:.1f} s", flush=True)
         wanted.output.write_text(json.dumps(found, indent=1))
 
+    def make(method: str, name: str) -> None:
+        part(name, lambda: quantized(model, folder / name, method, wanted, left()))
+
+    def time(way: str) -> None:
+        for name in TIMED:
+            part(f"{way} {name}", lambda name=name: speed(way, folder / name, wanted, left()))
+        found[f"{way} ratios"] = ratios(way, found)
+
+    model = folder / TIMED[0]
     part("group", lambda: group(wanted.device, wanted.width))
-    model = folder / "model"
     part("model", lambda: make_model(model, wanted))
-    for method in METHODS:
-        part(method, lambda method=method: quantized(model, folder / method, method, wanted))
-    part("gptq again", lambda: quantized(model, folder / "again", "gptq", wanted))
+    make("gptq", "gptq")
     part("evaluation", lambda: evaluated(model, folder / "gptq", wanted))
+    make("smoothquant", "smoothquant")
+    time("own")
+    for method in METHODS:
+        if method not in found:
+            make(method, method)
+    make("gptq", "gptq again")
+    time("vllm")
+    wanted.output.write_text(json.dumps(found, indent=1))
+
+
+def attempted(measure: Callable[[], Any], seconds_left: float) -> Any:
+    """What a part found, or why it failed, which leaves the others."""
+    if seconds_left <= 0:
+        return {"failed": "no time is left"}
+    try:
+        return measure()
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return {"failed": f"{type(error).__name__}: {error}"}
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -133,31 +168,62 @@ def make_model(folder: Path, wanted: argparse.Namespace) -> dict[str, int]:
     return {"parameters": sum(p.numel() for p in model.parameters())}
 
 
-def quantized(model: Path, output: Path, method: str, wanted: argparse.Namespace) -> dict[str, Any]:
+def quantized(
+    model: Path, output: Path, method: str, wanted: argparse.Namespace, most_seconds: float
+) -> dict[str, Any]:
     """Seconds of the command, planned and measured bytes, and hashes of the weight files."""
-    arguments = [
-        str(model),
-        str(output),
-        method,
-        wanted.device,
-        str(wanted.samples),
-        str(wanted.length),
-    ]
+    told = [model, output, method, wanted.device, wanted.samples, wanted.length]
     started = perf_counter()
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", ONE, *arguments], check=False, capture_output=True, text=True
-    )
+    printed = child(["-c", ONE, *map(str, told)], most_seconds)
     seconds = perf_counter() - started
-    if done.returncode:
-        return {"failed": done.stderr.strip()[-2000:] or f"exit code {done.returncode}"}
     manifest = json.loads((output / "quantkit.json").read_text())
-    memory = json.loads(done.stdout.splitlines()[-1]) if wanted.device != "cpu" else {}
+    memory = json.loads(printed) if wanted.device != "cpu" else {}
     return {
         "seconds": seconds,
         "measured": manifest["measured"],
         "planned": manifest["planned"],
         "sha256": [sha256(path) for path in sorted(output.glob("*.safetensors"))],
         **memory,
+    }
+
+
+def child(arguments: list[str], most_seconds: float) -> str:
+    """The last line that another Python prints, which has the GPU's memory to itself.
+
+    Raises:
+        RuntimeError: it ends with an error.
+        TimeoutExpired: it takes longer than `most_seconds`, and was ended.
+    """
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=most_seconds,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-2000:] or f"exit code {done.returncode}")
+    return (done.stdout.splitlines() or [""])[-1]
+
+
+def speed(
+    way: str, folder: Path, wanted: argparse.Namespace, most_seconds: float
+) -> dict[str, Any]:
+    """Tokens per second of prefill and decode at batch 1, and the kernels."""
+    if way == "vllm" and not os.environ.get(PYTHON) and find_spec("vllm") is None:
+        raise RuntimeError(f"vLLM is not installed; {PYTHON} may name its interpreter")
+    arguments = ["-m", "benchmarks.gpu_speed", way, wanted.device, str(folder)]
+    found: dict[str, Any] = json.loads(child(arguments, most_seconds))
+    return found
+
+
+def ratios(way: str, found: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """How many times as fast as the original each artifact is, where both were measured."""
+    first, *others = (found[f"{way} {name}"] for name in TIMED)
+    return {
+        name: {phase: each[phase] / first[phase] for phase in PHASES}
+        for name, each in zip(TIMED[1:], others, strict=True)
+        if "failed" not in each and "failed" not in first
     }
 
 
@@ -240,7 +306,7 @@ def table(found: dict[str, Any]) -> str:
     for name in (*METHODS, "gptq again"):
         each = found[name]
         if "failed" in each:
-            lines.append(f"| {name} | failed: {each['failed'].splitlines()[-1]} | | | |")
+            lines.append(f"| {name} | {failure(each)} | | | |")
             continue
         sizes = (each["planned"].get("work_bytes"), each.get("allocated"), each.get("reserved"))
         shown = " | ".join("" if size is None else f"{size / 1e9:.2f}" for size in sizes)
@@ -248,8 +314,30 @@ def table(found: dict[str, Any]) -> str:
     once, twice = (found[name].get("sha256") for name in ("gptq", "gptq again"))
     if once and twice:
         lines.append(f"\nGPTQ twice: {'equal' if once == twice else 'different'} bytes")
-    lines.append(f"Evaluation: {found['evaluation']}")
-    return "\n".join(lines)
+    lines += [f"Evaluation: {found['evaluation']}", ""]
+    return "\n".join([*lines, *speed_table(found)])
+
+
+def speed_table(found: dict[str, Any]) -> list[str]:
+    """Tokens per second at batch 1, with the ratios to the original."""
+    lines = ["| speed | prefill | decode | kernels |", "|---|---|---|---|"]
+    for way in WAYS:
+        for name in TIMED:
+            each, times = found[f"{way} {name}"], found[f"{way} ratios"].get(name, {})
+            if "failed" in each:
+                lines.append(f"| {way}, {name} | {failure(each)} | | |")
+                continue
+            shown = " | ".join(
+                f"{each[phase]:.4g}" + (f" ({times[phase]:.2f} x)" if times else "")
+                for phase in PHASES
+            )
+            lines.append(f"| {way}, {name} | {shown} | {each['kernel']} |")
+    return lines
+
+
+def failure(part: dict[str, Any]) -> str:
+    """Why a part has no figures, in a line."""
+    return f"failed: {part['failed'].splitlines()[-1]}"
 
 
 if __name__ == "__main__":
