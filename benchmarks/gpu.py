@@ -15,11 +15,12 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -37,6 +38,7 @@ WAYS = ("own", "vllm")
 TIMED = ("bf16", "gptq", "smoothquant")
 PHASES = ("prefill_tokens_per_s", "decode_tokens_per_s")
 WINDOWS, WINDOW = 64, 2048
+STOP_SECONDS = 30
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 ONE = """
@@ -192,18 +194,25 @@ def child(arguments: list[str], most_seconds: float) -> str:
 
     Raises:
         RuntimeError: it ends with an error.
-        TimeoutExpired: it takes longer than `most_seconds`, and was ended.
+        TimeoutError: it takes longer than `most_seconds`, and was ended.
     """
-    done = subprocess.run(  # noqa: S603 - our own command
+    process = subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, *arguments],
-        check=False,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=most_seconds,
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip()[-2000:] or f"exit code {done.returncode}")
-    return (done.stdout.splitlines() or [""])[-1]
+    try:
+        printed, said = process.communicate(timeout=most_seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # it may have to stop a server, which holds the GPU
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=STOP_SECONDS)
+        process.kill()
+        raise TimeoutError(f"ended after the {most_seconds:.0f} s that were left") from None
+    if process.returncode:
+        raise RuntimeError(said.strip()[-2000:] or f"exit code {process.returncode}")
+    return (printed.splitlines() or [""])[-1]
 
 
 def speed(
