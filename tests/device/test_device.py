@@ -140,6 +140,7 @@ def test_speed_holds_one_model_at_a_time_and_survives_what_does_not_fit(
         further_bytes: float = math.inf,
         cells: tuple[Cell, ...] = (small,),
     ) -> tuple[LocalResult, int]:
+        gc.collect()  # what other tests have left
         with pretended(further_bytes) as seen:
             before = held_bytes()
             effort = Effort(warmups=0, repeats=2)
