@@ -9,13 +9,14 @@ from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
 from quantkit.core.progress import Progress, Report
 from quantkit.core.session import Session
+from quantkit.grid.digest import codes_sha256
 from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.built import Built, ModuleRecord
 from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared, model_facts
-from quantkit.pipeline.write import dense_parts, encoded, sources, weight_hash
+from quantkit.pipeline.write import dense_parts, encoded, sources
 
 
 def build(
@@ -46,7 +47,7 @@ def build(
         written |= set(state.changed)
         tokens |= state.expert_tokens
         for linear, solved in state.solved.items():
-            digest = weight_hash(solved.qtensor)
+            digest = codes_sha256(solved.qtensor)
             label = schemes[linear].label()
             records.append(ModuleRecord(linear, label, solved.loss, solved.notes, digest))
     parts = dense_parts(model, schemes)
@@ -106,13 +107,13 @@ def _ledger(
 
 
 def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Report) -> None:
-    """Decode every quantized linear of the written artifact and compare it, bit for bit.
+    """Decode every quantized linear of the written artifact and compare it by its hash.
 
     Raises:
         IntegrityError: a weight differs from the one that later blocks were calibrated with.
     """
     for done, record in enumerate(records, 1):
-        if weight_hash(artifact.qtensor(record.name)) != record.weight_sha256:
+        if codes_sha256(artifact.qtensor(record.name)) != record.codes_sha256:
             raise IntegrityError(
                 f"`{record.name}` decodes to another weight than was written",
                 why="the file on disk differs from the weight in memory",

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModuleRecord:
-    """The result for one linear; `weight_sha256` is that of its dequantized fp32 weight."""
+    """The result for one linear; `codes_sha256` is that of its codes, scales and zero points."""
 
     name: str
     scheme: str
     loss: float | None
     notes: tuple[str, ...]
-    weight_sha256: str
+    codes_sha256: str
 
 
 @dataclass(frozen=True)

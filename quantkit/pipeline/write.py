@@ -1,6 +1,5 @@
 """From solved blocks to tensors on disk: names, replacements and order."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -9,7 +8,6 @@ from quantkit.checkpoint.shards import TensorSpec, artifact_specs, beside
 from quantkit.core.facts import Layout
 from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
-from quantkit.grid.qtensor import QTensor
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import linear_facts
 from quantkit.pipeline.groups import BlockState
@@ -96,9 +94,3 @@ def encoded(state: BlockState, output: Format) -> Iterator[tuple[str, torch.Tens
     for name, tensor in state.changed.items():
         if name not in quantized:
             yield name, tensor
-
-
-def weight_hash(qtensor: QTensor) -> str:
-    """SHA-256 of the dequantized fp32 weight; proves that the file has the weight in memory."""
-    weight = qtensor.dequantize().contiguous().cpu()
-    return hashlib.sha256(weight.numpy().data).hexdigest()

@@ -19,6 +19,7 @@ from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.facts import STORED, LinearFacts, ModelFacts
 from quantkit.core.format import Format
 from quantkit.core.scheme import Scheme
+from quantkit.grid.digest import codes_sha256
 from quantkit.grid.qtensor import QTensor
 
 FORMATS = registry.names("formats")
@@ -159,6 +160,23 @@ def test_the_config_block_tells_each_linear_its_scheme(output: Format) -> None:
                 assert scheme.grid == "nf4" or found == scheme
         assert output.parse(block)(SKIPPED) is None
         assert output.parse(block)("lm_head") is None
+
+
+def test_a_weight_has_one_hash_in_all_formats(random_qtensor: Callable[..., QTensor]) -> None:
+    """Read as an artifact is: with the scheme that the format's own config block states."""
+    formats: list[Format] = [registry.load("formats", name, "FORMAT") for name in FORMATS]
+    seen = 0
+    for scheme, shape in product(SCHEMES, SHAPES):
+        linear, qtensor = LinearFacts(LINEARS[0], *shape), random_qtensor(scheme, *shape)
+        for output in formats:
+            if output.check(scheme, linear) is not None:
+                continue
+            stated = output.parse(output.config(facts(scheme)))(linear.name)
+            assert stated is not None
+            found = output.decode(output.encode(qtensor, "bfloat16"), stated, linear)
+            assert codes_sha256(found) == codes_sha256(qtensor), (output.name, scheme)
+            seen += 1
+    assert seen > 2 * len(SCHEMES)
 
 
 junk = st.recursive(

@@ -120,7 +120,7 @@ def test_the_recipe_makes_the_same_weights(mixed: QuantizeResult, tmp_path: Path
     recipe = build_recipe(str(mixed.output))
     assert recipe == build_recipe(f"{mixed.output}/quantkit.json")
     again = quantize(str(FOLDER), tmp_path / "out", recipe=recipe, device="cpu", evaluate=False)
-    hashes = [{m["name"]: m["weight_sha256"] for m in run.modules} for run in (again, mixed)]
+    hashes = [{m["name"]: m["codes_sha256"] for m in run.modules} for run in (again, mixed)]
     assert hashes[0] == hashes[1]
 
 

@@ -1,0 +1,59 @@
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from quantkit.core.scheme import Scheme
+from quantkit.grid.digest import codes_sha256
+from quantkit.grid.qtensor import QTensor
+
+SCHEMES = [
+    Scheme("int", 4, 32),
+    Scheme("int", 3, None, symmetric=False),
+    Scheme("int", 8, None, activation="int8-token"),
+    Scheme("nf4", 4, 64),
+    Scheme("nf4", 4, 64, double_quant=True),
+]
+
+
+def test_it_is_what_the_manifest_s_reader_can_compute_anew() -> None:
+    codes = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
+    scales = torch.tensor([[0.5], [1.0]], dtype=torch.bfloat16)
+    stated = (
+        b"int\ncodes uint8 [2, 2]\n\x01\x02\x03\x04"
+        b"scales bfloat16 [2, 1]\n\x00\x3f\x80\x3fzeros uint8 [2, 1]\n\x08\x08"
+    )
+    found = codes_sha256(QTensor(codes, scales, None, Scheme("int", 4, None)))
+    assert found == hashlib.sha256(stated).hexdigest()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_number_counts(scheme: Scheme, random_qtensor: Callable[..., QTensor]) -> None:
+    q = random_qtensor(scheme, 4, 128)
+    changed = [q, random_qtensor(scheme, 4, 128, seed=1)]
+    for part in ("codes", "scales", "zeros"):
+        tensor = getattr(q, part)
+        for index in (0, -1) if tensor is not None else ():
+            other = tensor.clone()
+            other.view(-1)[index] += 1
+            changed.append(replace(q, **{part: other}))
+    if scheme.grid == "nf4":
+        changed.append(replace(q, scheme=replace(scheme, group_size=128)))
+    assert len({codes_sha256(each) for each in changed}) == len(changed)
+
+
+def test_stated_zero_points_are_the_implied_ones(random_qtensor: Callable[..., QTensor]) -> None:
+    q = random_qtensor(Scheme("int", 4, 32), 4, 128)
+    asymmetric = replace(q.scheme, symmetric=False)
+    stated = replace(q, scheme=asymmetric, zeros=torch.full(q.scales.shape, 8, dtype=torch.uint8))
+    assert torch.equal(stated.dequantize(), q.dequantize())
+    assert codes_sha256(stated) == codes_sha256(q)
+
+
+def test_strides_do_not_count(random_qtensor: Callable[..., QTensor]) -> None:
+    q = random_qtensor(Scheme("int", 4, 32), 4, 128)
+    turned = replace(q, codes=q.codes.T.contiguous().T, scales=q.scales.T.contiguous().T)
+    assert not turned.codes.is_contiguous()
+    assert codes_sha256(turned) == codes_sha256(q)
