@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantkit.checkpoint.coded import Coded, Coding
-from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, sha256
+from quantkit.checkpoint.files import Fingerprint, changed, inside, opened
+from quantkit.checkpoint.hashes import hashing
 from quantkit.checkpoint.quantization import dense_dtype, plain_config
 from quantkit.checkpoint.stored import DTYPE_BYTES, TensorInfo
 from quantkit.core.errors import InputError
@@ -28,6 +28,8 @@ class Checkpoint:
 
     What is `coded` in it is read dense: `names` and `config` are then those of the dense model, and
     `stored` has the tensors of the shards.
+
+    `hashed`: the first read of a tensor starts the hash of its file, which then is still in memory.
     """
 
     folder: Path
@@ -37,6 +39,7 @@ class Checkpoint:
     fingerprints: dict[str, Fingerprint]
     coding: Coding = field(default_factory=Coding)
     stored: Mapping[str, TensorInfo] = field(default_factory=dict)
+    hashed: bool = False
 
     def tensor(self, name: str, item: int | slice | None = None) -> torch.Tensor:
         """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
@@ -79,6 +82,8 @@ class Checkpoint:
 
         info = (self.stored or self.names)[name]
         info = info if item is None else info.item(item)
+        if self.hashed:
+            hashing(self.folder / info.shard, self.fingerprints[info.shard])
         path = inside(self.folder, info.shard)
         return read_tensor(path, name, info, self.fingerprints[info.shard])
 
@@ -100,7 +105,7 @@ class Checkpoint:
         Raises:
             IntegrityError: the source changed since it was opened.
         """
-        return _sha256(self.folder / name, self.fingerprints[name])
+        return hashing(self.folder / name, self.fingerprints[name]).result()
 
     def check_unchanged(self) -> None:
         """Check that config and shards are still the files that were opened.
@@ -116,12 +121,3 @@ class Checkpoint:
                 same = False
             if not same:
                 raise changed(self.folder / name)
-
-
-@lru_cache(maxsize=4096)
-def _sha256(path: Path, fingerprint: Fingerprint) -> str:
-    digest = sha256(path)
-    with opened(path) as (_, found):
-        if found != fingerprint:
-            raise changed(path)
-    return digest

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from quantkit.checkpoint import durable, files, strict_json
 from quantkit.checkpoint.filenames import INDEX, SUMS
+from quantkit.checkpoint.hashes import hashing_now
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, Shard, TensorSpec, plan_shards
 from quantkit.core.errors import InputError, QuantkitError, ResourceError
 
@@ -111,6 +112,7 @@ class ArtifactWriter:
                 os.close(fd)
             if not self._missing[shard.name]:
                 durable.settle(path)
+                hashing_now(path)  # for `publish`, while the weights are verified
 
     def copy_side_file(self, source: Path, name: str | None = None) -> None:
         """Copy a file of the source as bytes, under its own name or the relative path `name`."""
@@ -320,4 +322,5 @@ def _sums(folder: Path) -> str:
     """SHA-256 of every file, sorted by name, as `sha256sum -c --strict` reads it."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     kept = sorted(name for name, path in paths.items() if path.is_file() and name != MARKER)
-    return "".join(f"{files.sha256(paths[name])}  {name}\n" for name in kept)
+    hashes = {name: hashing_now(paths[name]) for name in kept}
+    return "".join(f"{digest.result()}  {name}\n" for name, digest in hashes.items())

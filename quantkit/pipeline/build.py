@@ -1,6 +1,7 @@
 """Quantize a prepared model into a folder, and verify that the files decode to the result."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -33,6 +34,7 @@ def build(
         IntegrityError: the source changed meanwhile, or a file does not decode to its weight.
     """
     model, schemes = prepared.model, prepared.plan.schemes
+    model = replace(model, checkpoint=replace(model.checkpoint, hashed=True))
     block = prepared.format.config(model_facts(prepared))
     writer.write_json("config.json", edited_config(model.checkpoint.config, block))
     trust = session.trust_remote_code

@@ -16,9 +16,7 @@ def test_a_file_is_hashed_once_as_long_as_it_stays_the_same(
     folder = tiny_checkpoint(shards=3, private=True)
     expected = hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
     assert open_checkpoint(folder).sha256(NAME) == expected
-    monkeypatch.setattr(
-        "quantkit.checkpoint.checkpoint.sha256", lambda _: pytest.fail("read again")
-    )
+    monkeypatch.setattr("quantkit.checkpoint.hashes.sha256", lambda _: pytest.fail("read again"))
     assert open_checkpoint(folder).sha256(NAME) == expected
 
 
