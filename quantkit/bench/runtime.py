@@ -1,7 +1,7 @@
 """A whole model in memory whose quantized linears compute with their codes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -61,7 +61,7 @@ def load_runtime(model: OpenModel, load: Workload = Workload(), report: Report =
     modules = list(network.named_modules())
     for done, (path, module) in enumerate(modules):
         if is_linear(module) and model.scheme(path) is not None:
-            qtensor = _on_device(model, path)
+            qtensor = model.qtensor(path)
             key = (qtensor.scheme, qtensor.codes.shape)
             if key not in chosen:
                 chosen[key] = _choose(path, qtensor, model.dtype, load)
@@ -93,14 +93,3 @@ def _choose(path: str, qtensor: "QTensor", dtype: torch.dtype, load: Workload) -
         raise RefusedError(
             f"`{path}`: {refusal.what}", why=refusal.why, hint=refusal.hint
         ) from refusal
-
-
-def _on_device(model: OpenModel, path: str) -> "QTensor":
-    qtensor = model.qtensor(path)
-    zeros = None if qtensor.zeros is None else qtensor.zeros.to(model.device)
-    return replace(
-        qtensor,
-        codes=qtensor.codes.to(model.device),
-        scales=qtensor.scales.to(model.device),
-        zeros=zeros,
-    )

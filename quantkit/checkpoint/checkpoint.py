@@ -30,6 +30,7 @@ class Checkpoint:
     `stored` has the tensors of the shards.
 
     `hashed`: the first read of a tensor starts the hash of its file, which then is still in memory.
+    `pinned`: tensors are read for copies to a GPU.
     """
 
     folder: Path
@@ -40,6 +41,7 @@ class Checkpoint:
     coding: Coding = field(default_factory=Coding)
     stored: Mapping[str, TensorInfo] = field(default_factory=dict)
     hashed: bool = False
+    pinned: bool = False
 
     def tensor(self, name: str, item: int | slice | None = None) -> torch.Tensor:
         """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
@@ -85,7 +87,7 @@ class Checkpoint:
         if self.hashed:
             hashing(self.folder / info.shard, self.fingerprints[info.shard])
         path = inside(self.folder, info.shard)
-        return read_tensor(path, name, info, self.fingerprints[info.shard])
+        return read_tensor(path, name, info, self.fingerprints[info.shard], pinned=self.pinned)
 
     def decoded(self, coding: Coding) -> Checkpoint:
         """The same files as a dense model: its tensors, and its config without a quantization."""

@@ -209,7 +209,7 @@ def _read_state(
     length = 0 if raw is None else min(raw.numel(), LONGEST_STATE)
     raw = stored_tensor(tensors, linear, STATE, "uint8", (length,))
     try:
-        state = ast.literal_eval(bytes(raw.tolist()).decode().strip())
+        state = ast.literal_eval(bytes(raw.cpu().tolist()).decode().strip())
         size, offset = state["blocksize"], state.get("nested_offset", 0.0)
         known = state["quant_type"] == "nf4" and isinstance(offset, float)
         known &= isinstance(size, int) and 32 <= size <= 4096

@@ -75,7 +75,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
             f"`{linear.name}` was quantized with group act-order",
             hint="use a checkpoint quantized with `actorder: weight` or without act-order",
         )
-    stated = stored_tensor(tensors, linear, "weight_shape", "int64 int32", (2,))
+    stated = stored_tensor(tensors, linear, "weight_shape", "int64 int32", (2,)).cpu()
     if stated.tolist() != [outputs, inputs]:
         raise InputError(
             f"`{linear.name}.weight_shape` is {stated.tolist()}, not the weight's shape"

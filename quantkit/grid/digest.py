@@ -5,6 +5,7 @@ import hashlib
 import torch
 
 from quantkit.grid.qtensor import QTensor
+from quantkit.grid.transfer import to_host
 
 
 def codes_sha256(qtensor: QTensor) -> str:
@@ -28,5 +29,5 @@ def codes_sha256(qtensor: QTensor) -> str:
     for name, part in parts.items():
         dtype = str(part.dtype).removeprefix("torch.")
         found.update(f"{name} {dtype} {list(part.shape)}\n".encode())
-        found.update(part.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
+        found.update(to_host(part.contiguous().reshape(-1).view(torch.uint8)).numpy().data)
     return found.hexdigest()

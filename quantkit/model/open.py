@@ -1,5 +1,6 @@
 """Open a model folder, plain or quantized: files, skeleton, dtype and format."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -39,6 +40,7 @@ def open_model(
     weights = map_weights(skeleton.rules, checkpoint.names)
     source = _dtype(skeleton, checkpoint, weights)
     device = torch.device(session.device)
+    checkpoint = replace(checkpoint, pinned=device.type == "cuda")
     dtype = computed_in(source, device)
     output = form if isinstance(form, Format) else None
     model = OpenModel(skeleton, checkpoint, weights, output, source, dtype, device)

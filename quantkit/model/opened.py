@@ -17,6 +17,7 @@ from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
+from quantkit.grid.transfer import to_device
 from quantkit.model.calls import BlockInputs
 from quantkit.model.format_codes import format_codes
 from quantkit.model.head import Head
@@ -145,7 +146,7 @@ class OpenModel:
         return self.format.parse(block)
 
     def qtensor(self, linear: str) -> QTensor:
-        """The codes and scales of a quantized linear, decoded; logical shape (out, in_features).
+        """The codes and scales of a quantized linear, decoded on `device`; (out, in_features).
 
         Raises:
             InputError: a tensor that the format needs is not in the checkpoint.
@@ -163,7 +164,8 @@ class OpenModel:
                     why=f"format {self.format.name} needs it",
                     hint="quantize again, or exclude the module in quantization_config",
                 )
-            tensors[suffix] = place.tensor(self.checkpoint.tensor, self._converted)
+            stored = place.tensor(self.checkpoint.tensor, self._converted)
+            tensors[suffix] = to_device(stored, self.device)
         return self.format.decode(tensors, scheme, facts)
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:
@@ -192,9 +194,10 @@ class OpenModel:
         module = self.skeleton.model.get_submodule(linear)
         if key == "weight" and is_linear(module) and self.scheme(linear) is not None:
             weight = self.qtensor(linear).dequantize(self.dtype)
-            return (weight.T.contiguous() if is_transposed(module) else weight).to(self.device)
+            weight = weight.T.contiguous() if is_transposed(module) else weight
+            return to_device(weight, self.device)
         wide = self.skeleton.is_wide(name, self.dtype)
-        return self.stored(name).to(self.device, torch.float32 if wide else self.dtype)
+        return to_device(self.stored(name), self.device, torch.float32 if wide else self.dtype)
 
     def load(self, name: str, module: nn.Module) -> None:
         """Set the real parameters and buffers of `module`, not those of its children."""
@@ -207,7 +210,7 @@ class OpenModel:
     def _buffer(self, name: str, dtype: torch.dtype) -> torch.Tensor:
         """Buffer `name`, of any shape, in its own `dtype`; the model's becomes `self.dtype`."""
         kept = self.dtype if dtype is self.source_dtype else dtype
-        return self.stored(name).to(self.device, kept)
+        return to_device(self.stored(name), self.device, kept)
 
     def load_block(self, index: int) -> nn.Module:
         """Block `index` with its weights in memory; `drop` releases them."""

@@ -20,6 +20,7 @@ from quantkit.core.ranks import Ranks
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
+from quantkit.grid.transfer import beside
 from quantkit.model.calls import BlockInputs
 from quantkit.model.matrices import place
 from quantkit.model.opened import OpenModel, batch_size, drop
@@ -51,11 +52,12 @@ def quantize_blocks(
     shared = Shared(model, solver.schemes)
     count = len(model.skeleton.blocks)
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(model.load_block, 0)
+        coming = reader.submit(beside(model.device, partial(model.load_block, 0)))
         for index in range(count):
             block = coming.result()
             if index + 1 < count:
-                coming = reader.submit(model.load_block, index + 1)
+                read = partial(model.load_block, index + 1)
+                coming = reader.submit(beside(model.device, read))
             state = BlockState(model, index, block, structure.of(index))
             groups = Groups(state, solver)
             shared.put_into(state)

@@ -1,23 +1,32 @@
 """Quantize a prepared model into a folder, and verify that the files decode to the result."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from quantkit.checkpoint.side_files import carry_side_files, edited_config
+from quantkit.checkpoint.threads import cores, in_order
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
+from quantkit.core.method import Solved
 from quantkit.core.progress import Progress, Report
+from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.grid.digest import codes_sha256
 from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
+from quantkit.pipeline.behind import Behind
 from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.built import Built, ModuleRecord
-from quantkit.pipeline.groups import SolverConfig
+from quantkit.pipeline.groups import BlockState, SolverConfig
 from quantkit.pipeline.prepare import Prepared, model_facts
 from quantkit.pipeline.write import dense_parts, encoded, sources
+
+VERIFIERS = 4
+"""Linears that are decoded at a time, in less memory than a block is quantized in."""
 
 
 def build(
@@ -40,18 +49,18 @@ def build(
     trust = session.trust_remote_code
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
     solver = solver_of(prepared, session)
-    records: list[ModuleRecord] = []
+    hashing: list[Future[ModuleRecord]] = []
     tokens: dict[str, tuple[int, ...]] = {}
     written: set[str] = set()
-    for state in quantize_blocks(model, prepared.structure, solver, input_ids, session.report):
-        for name, tensor in encoded(state, prepared.format):
-            writer.add(name, tensor)
-        written |= set(state.changed)
-        tokens |= state.expert_tokens
-        for linear, solved in state.solved.items():
-            digest = codes_sha256(solved.qtensor)
-            label = schemes[linear].label()
-            records.append(ModuleRecord(linear, label, solved.loss, solved.notes, digest))
+    with Behind(model.device) as behind:
+        for state in quantize_blocks(model, prepared.structure, solver, input_ids, session.report):
+            behind.wait()
+            hashing += _leave(state, prepared, writer, behind)
+            written |= set(state.changed)
+            tokens |= state.expert_tokens
+            del state  # and its codes, as soon as they are hashed
+        behind.wait()
+    records = [each.result() for each in hashing]
     parts = dense_parts(model, schemes)
     ledger = dict(_ledger(model, prepared, written, parts))
     for name, disposition in ledger.items():
@@ -84,6 +93,25 @@ def solver_of(prepared: Prepared, session: Session) -> SolverConfig:
     return SolverConfig(prepared.method, prepared.options, schemes, policy, session.ranks)
 
 
+def _leave(
+    state: BlockState, prepared: Prepared, writer: ArtifactWriter, behind: Behind
+) -> list[Future[ModuleRecord]]:
+    """Have a finished block hashed and written."""
+    schemes = prepared.plan.schemes
+    records = [
+        behind.hash(partial(_record, linear, schemes[linear], solved))
+        for linear, solved in state.solved.items()
+    ]
+    for name, tensor in encoded(state, prepared.format):
+        behind.write(partial(writer.add, name, tensor))
+    return records
+
+
+def _record(linear: str, scheme: Scheme, solved: Solved) -> ModuleRecord:
+    digest = codes_sha256(solved.qtensor)
+    return ModuleRecord(linear, scheme.label(), solved.loss, solved.notes, digest)
+
+
 def _ledger(
     model: OpenModel, prepared: Prepared, changed: set[str], parts: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
@@ -114,8 +142,13 @@ def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Rep
     Raises:
         IntegrityError: a weight differs from the one that later blocks were calibrated with.
     """
-    for done, record in enumerate(records, 1):
-        if codes_sha256(artifact.qtensor(record.name)) != record.codes_sha256:
+
+    def found(record: ModuleRecord) -> str:
+        return codes_sha256(artifact.qtensor(record.name))
+
+    hashes = in_order(found, records, min(VERIFIERS, cores()))
+    for done, (record, digest) in enumerate(zip(records, hashes, strict=True), 1):
+        if digest != record.codes_sha256:
             raise IntegrityError(
                 f"`{record.name}` decodes to another weight than was written",
                 why="the file on disk differs from the weight in memory",

@@ -1,9 +1,9 @@
 """What a quantization run needs: bytes of its files, and of memory stage by stage.
 
 Files are laid out as the writer lays them out, headers included. Memory is counted along the way of
-`pipeline.blockloop`: two blocks (the next one is read meanwhile), the codes of the last one, what
-all paused windows keep alive, the statistics of a group and what its method needs. All of it is
-above what Python with torch holds by itself, which is measured on the machine.
+`pipeline.blockloop`: two blocks (the next one is read meanwhile), what is still to be written of
+the last one, what all paused windows keep alive, the statistics of a group and what its method
+needs. All of it is above what Python with torch holds by itself, which is measured on the machine.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from quantkit.checkpoint.shards import Shard, artifact_specs, beside, plan_shards
+from quantkit.checkpoint.shards import Shard, TensorSpec, artifact_specs, beside, plan_shards
 from quantkit.core.facts import STORED, LinearFacts
 from quantkit.core.figure import Figure
 from quantkit.core.format import Format
@@ -79,7 +79,7 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[File
         coming = _computed(layers.get(index + 1, ()), run)
         stages.append(_tracing(tensors))
         stages += _block(tensors, coming + held, quantized, run)
-        held = sum(_codes_bytes(*quantized[t.name]) for t in tensors if t.name in quantized)
+        held = sum(_encoded_bytes(*quantized[t.name], run) for t in tensors if t.name in quantized)
     files = Files({shard.name: shard.nbytes for shard in shards})
     return files, Memory(tuple(stages)), Time(work, "F32" if run.itemsize == 4 else "BF16")
 
@@ -96,7 +96,7 @@ def quantized_by(plan: Plan, inventory: Inventory) -> Quantized:
 
 def artifact_shards(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[Shard, ...]:
     """The weight files that `pipeline.write` and the writer would make, headers included."""
-    dtype = next(name for name, stored in STORED.items() if stored == run.dtype)
+    dtype = _dtype_name(run)
     new = {
         name: beside(name, run.output.layout(scheme, linear, dtype))
         for name, (linear, scheme) in quantized.items()
@@ -126,6 +126,17 @@ def _codes_bytes(linear: LinearFacts, scheme: Scheme) -> int:
     groups = linear.out_features * scheme.groups(linear.in_features)
     stored = 4 if scheme.activation else 2
     return weights + groups * (stored if scheme.symmetric else stored + 1)
+
+
+def _encoded_bytes(linear: LinearFacts, scheme: Scheme, run: Run) -> int:
+    """Bytes of a linear's tensors in the artifact."""
+    layout = run.output.layout(scheme, linear, _dtype_name(run))
+    return sum(TensorSpec(name, *stored).nbytes for name, stored in layout.items())
+
+
+def _dtype_name(run: Run) -> str:
+    """The model's dtype as formats name it."""
+    return next(name for name, stored in STORED.items() if stored == run.dtype)
 
 
 def _embedding(inventory: Inventory, run: Run) -> Figure:
@@ -181,14 +192,14 @@ def _block(
             passing = 3 * TOKENS_PER_BATCH * max(task.inputs, run.hidden) * run.itemsize
             size = weights + done + paused + gathering + passing
             rule = (
-                f"2 blocks and the last one's codes {weights:,} B + codes {done:,} B + "
+                f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + "
                 f"{run.tokens:,} tokens paused at `{first.name}` x {elements} x {run.itemsize} B "
                 f"+ statistics {gathering:,} B + a batch on its way {passing:,} B"
             )
             yield Figure("forward", size, rule)
         solving = run.method.workspace(task)
         rule = (
-            f"2 blocks and the last one's codes {weights:,} B + codes {done:,} B + "
+            f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + "
             f"paused inputs {paused:,} B + statistics {gathered:,} B + {run.method.name} on "
             f"`{first.name}` {solving:,} B"
         )
