@@ -9,6 +9,7 @@ that several blocks share is quantized in the first that calls it.
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 
 import torch
