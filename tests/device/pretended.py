@@ -4,6 +4,9 @@ A `Pretended` tensor wraps one of the host and says that it lies on `pretended:0
 on the host, after the check that a GPU makes: an operator whose tensors lie on two devices raises.
 Launches, waits of the host, and copies are counted by the line of quantkit that caused them.
 
+With shapes alone nothing is computed, so that models of any size are counted in seconds. What the
+host reads is made up: conditions hold, numbers are 0, and of several fp numbers the last is least.
+
 It has no streams and no kernels of its own: an operator of the dispatcher that makes no view counts
 as one launch. Its memory is unlimited unless a limit is given.
 """
@@ -21,7 +24,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "pretended"
@@ -37,6 +39,7 @@ WAITING = {
     "aten::_unique2",
     "aten::unique_dim",
 }
+READING = {"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"}
 NO_LAUNCH = {
     "aten::_local_scalar_dense",
     "aten::_reshape_alias",
@@ -80,12 +83,15 @@ class Counts:
 
 @dataclass
 class Held:
-    """Bytes of the tensors on the device: by the storage of the host, now, and at the peak."""
+    """Bytes of the tensors on the device by storage and by line: now, and at the peak."""
 
     owners: Counter[int] = field(default_factory=Counter)
     now: int = 0
     peak: int = 0
     limit: float = math.inf
+    lines: Counter[str] = field(default_factory=Counter)
+    at_peak: Counter[str] = field(default_factory=Counter)
+    makers: dict[int, str] = field(default_factory=dict)
 
     def take(self, storage: int, size: int) -> None:
         """A tensor was made that lies in a storage of `size` bytes.
@@ -98,8 +104,18 @@ class Held:
                 raise torch.OutOfMemoryError("the pretended device is out of memory")
             self.owners[storage] += 1
             if self.owners[storage] == 1:
+                self.makers[storage] = line = _line()
+                self.lines[line] += size
                 self.now += size
-                self.peak = max(self.peak, self.now)
+                if self.now > self.peak:
+                    self.peak, self.at_peak = self.now, self.lines.copy()
+
+    def pass_by(self, size: int) -> None:
+        """An operator used so many bytes for itself."""
+        with _lock:
+            if self.now + size > self.peak:
+                line = f"{_line()}, inside"
+                self.peak, self.at_peak = self.now + size, self.lines + Counter({line: size})
 
     def leave(self, storage: int, size: int) -> None:
         """A tensor is gone."""
@@ -107,16 +123,23 @@ class Held:
             self.owners[storage] -= 1
             if not self.owners[storage]:
                 del self.owners[storage]
+                self.lines[self.makers.pop(storage)] -= size
                 self.now -= size
+
+    def table(self, lines: int = 16) -> str:
+        """What was held at the peak, in MB by the line that made it, for people."""
+        most = self.at_peak.most_common(lines)
+        return "\n".join(f"{size / 1e6:>10,.1f}  {line}" for line, size in most)
 
 
 _lock = threading.RLock()  # a tensor may go while another one is counted
 _held = Held()
 _counts = Counts()
+_shapes_only = False
 
 
 class Pretended(torch.Tensor):
-    """A tensor of the host, `inner`, that says it lies on the device."""
+    """A tensor of the host, or a mere shape, `inner`, that says it lies on the device."""
 
     inner: Any
 
@@ -134,7 +157,7 @@ class Pretended(torch.Tensor):
         )
         made.inner = inner
         storage = inner.untyped_storage()
-        whole = storage.data_ptr(), storage.nbytes()
+        whole = storage._cdata, storage.nbytes()
         _held.take(*whole)
         weakref.finalize(made, _held.leave, *whole)
         return made
@@ -154,9 +177,9 @@ class Pretended(torch.Tensor):
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator on the tensors of the host behind those of the device; counted."""
     name = func._schema.name
-    flat, spec = tree_flatten((args, kwargs))
-    ours = {id(x.inner): x for x in flat if isinstance(x, Pretended)}
-    hosts = {id(x): x for x in flat if _is_of_host(x)}
+    tensors = list(_tensors((args, *kwargs.values())))
+    ours = {id(x.inner): x for x in tensors if isinstance(x, Pretended)}
+    hosts = {id(x) for x in tensors if _is_of_host(x)}
     target = kwargs.get("device")
     there = torch.device(target).type if target is not None else NAME if ours else "cpu"
     if name in COPIES:
@@ -164,16 +187,76 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     else:
         _check(name, list(ours.values()), args, kwargs)
         _count(func, name, args)
-    args, kwargs = tree_unflatten([x.inner if isinstance(x, Pretended) else x for x in flat], spec)
+    given = args, kwargs
+    args = _mapped(_inner, args)
+    kwargs = {key: _mapped(_inner, value) for key, value in kwargs.items()}
     if there == NAME and "device" in kwargs:
-        kwargs["device"] = "cpu"
+        kwargs["device"] = "meta" if _shapes_only else "cpu"
 
     def wrapped(x: torch.Tensor) -> torch.Tensor:
         if id(x) in ours:
             return ours[id(x)]
-        return Pretended(x) if there == NAME and _is_of_host(x) and id(x) not in hosts else x
+        return Pretended(x) if there == NAME and _is_inner(x) and id(x) not in hosts else x
 
-    return tree_map_only(torch.Tensor, wrapped, func(*args, **kwargs))
+    if _shapes_only and _is_read(name, args, there):
+        return _made_up(name, *args, **kwargs)
+    if _shapes_only and there == NAME and (into := _written(func, given)) is not None:
+        return into
+    found = _mapped(wrapped, func(*args, **kwargs))
+    if there == NAME and name == "aten::index":  # torch widens indices of 32 bits
+        _held.pass_by(sum(8 * x.numel() for x in args[1] if x is not None and x.dtype == torch.int))
+    return found
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in an operator's arguments or results."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """The same arguments or results with other tensors."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, tuple | list):
+        return type(value)([_mapped(change, each) for each in value])
+    return value
+
+
+def _inner(x: torch.Tensor) -> torch.Tensor:
+    return x.inner if isinstance(x, Pretended) else x
+
+
+def _is_read(name: str, args: tuple[Any, ...], there: str) -> bool:
+    """Whether the host gets numbers that a mere shape does not have."""
+    to_host = _is_of_host(args[0]) if name == "aten::copy_" else there == "cpu"
+    return name in READING or (name in COPIES and to_host)
+
+
+def _written(func: Any, given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    """The tensor that an operator writes into and gives back; None where it makes one."""
+    args, kwargs = given
+    if func._schema.name.endswith("_") and torch.Tag.inplace_view not in func.tags:
+        return args[0]
+    return kwargs.get("out")
+
+
+def _made_up(name: str, first: torch.Tensor, *_: Any, **kwargs: Any) -> Any:
+    """What the host reads where nothing was computed."""
+    if name == "aten::copy_":
+        return first.zero_()
+    if name != "aten::_to_copy":
+        return True if name == "aten::equal" or first.dtype == torch.bool else 0
+    found = torch.zeros(first.shape, dtype=kwargs.get("dtype") or first.dtype)
+    few = found.is_floating_point() and found.ndim == 1
+    return torch.linspace(2, 1, len(found), dtype=found.dtype) if few else found
+
+
+def _is_inner(x: Any) -> bool:
+    return type(x) is torch.Tensor and x.device.type in ("cpu", "meta")
 
 
 def _is_of_host(x: Any) -> bool:
@@ -190,8 +273,8 @@ def _check(name: str, ours: list[Pretended], args: tuple[Any, ...], kwargs: dict
     if generator is not None and there and generator.device.type == "cpu":
         raise MixedDevicesError(f"{name} with a generator of the host at {_line()}")
     together = (args[0], *args[2:]) if name in INDEXING else args
-    flat, _ = tree_flatten((together, kwargs))
-    if ours and any(_is_of_host(x) and x.dim() for x in flat):
+    tensors = _tensors((together, *kwargs.values()))
+    if ours and any(_is_of_host(x) and x.dim() for x in tensors):
         raise MixedDevicesError(f"{name} at {_line()}")
 
 
@@ -231,6 +314,17 @@ def peak_bytes() -> int:
     return _held.peak
 
 
+def restart_peak() -> None:
+    """Forget the peak so far."""
+    with _lock:
+        _held.peak, _held.at_peak = _held.now, _held.lines.copy()
+
+
+def peak_table() -> str:
+    """What was held at the peak, in MB by the line that made it, for people."""
+    return _held.table()
+
+
 def _add(counter: Counter[str]) -> None:
     line = _line()
     with _lock:
@@ -257,14 +351,13 @@ def _attention(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
     """torch chooses its kernel in C++, for a device that it knows."""
 
     def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-        flat, spec = tree_flatten((args, kwargs))
-        ours = [x for x in flat if isinstance(x, Pretended)]
+        ours = [x for x in _tensors((args, *kwargs.values())) if isinstance(x, Pretended)]
         if not ours:
             return original(*args, **kwargs)
-        _check("attention", ours, tuple(flat), {})
+        _check("attention", ours, args, kwargs)
         _add(_counts.launches)
-        args, kwargs = tree_unflatten([getattr(x, "inner", x) for x in flat], spec)
-        return Pretended(original(*args, **kwargs))
+        kwargs = {key: _mapped(_inner, value) for key, value in kwargs.items()}
+        return Pretended(original(*_mapped(_inner, args), **kwargs))
 
     return attention
 
@@ -311,15 +404,18 @@ def _library() -> torch.library.Library:
 
 
 @contextmanager
-def pretended(further_bytes: float = math.inf) -> Iterator[Counts]:
+def pretended(further_bytes: float = math.inf, *, shapes_only: bool = False) -> Iterator[Counts]:
     """Makes the device `pretended:0` usable, and counts what is asked of it from now on.
 
     It has room for `further_bytes` more than it holds now.
     """
+    global _shapes_only  # noqa: PLW0603 - torch calls functions, not an object that we hold
     _device()
+    _shapes_only = shapes_only
     for counter in vars(_counts).values():
         counter.clear()
-    _held.peak, _held.limit = _held.now, _held.now + further_bytes
+    restart_peak()
+    _held.limit = _held.now + further_bytes
     functional = torch.nn.functional
     attention, tensor = functional.scaled_dot_product_attention, torch.tensor
     functional.scaled_dot_product_attention = _attention(attention)
@@ -327,5 +423,6 @@ def pretended(further_bytes: float = math.inf) -> Iterator[Counts]:
     try:
         yield _counts
     finally:
+        _shapes_only = False
         functional.scaled_dot_product_attention, torch.tensor = attention, tensor
         _held.limit = math.inf

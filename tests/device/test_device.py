@@ -33,13 +33,14 @@ from tests.device.pretended import (
 )
 
 DEVICE = "pretended:0"
-DENSE = ["rtn", "gptq", "gptq-compressed", "awq", "smoothquant", "nf4"]
-TRANSPOSED = ["rtn", "gptq", "nf4"]  # what holds Conv1D
-CASES = [
-    *(("llama", recipe) for recipe in DENSE),
-    *(("gemma3", recipe) for recipe in DENSE),
-    *(("gpt2", recipe) for recipe in TRANSPOSED),
-    *(("experts_apart", recipe) for recipe in DENSE),
+TRANSPOSED = ["rtn", "gptq", "gptq-v2-asym", "nf4", "nf4-double"]  # what holds Conv1D
+DENSE = [*TRANSPOSED, "gptq-compressed", "awq", "smoothquant"]
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    *(("llama", recipe, {}) for recipe in (*DENSE, "awq-compressed", "w8a16")),
+    *(("gemma3", recipe, {}) for recipe in DENSE),
+    *(("gpt2", recipe, {}) for recipe in TRANSPOSED),
+    *(("experts_apart", recipe, {"num_experts": 4}) for recipe in DENSE),
+    ("hybrid", "gptq-compressed", {}),  # Mamba, attention, an MLP and experts, a block each
 ]
 
 
@@ -75,11 +76,11 @@ def test_the_device_has_a_gpus_rules() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("family", "name"), CASES)
+@pytest.mark.parametrize(("family", "name", "config"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES])
 def test_artifacts_are_the_cpus(
-    family: str, name: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+    family: str, name: str, config: dict[str, Any], tiny_checkpoint: TinyCheckpoint, tmp_path: Path
 ) -> None:
-    source = str(tiny_checkpoint(family, dtype="bfloat16"))
+    source = str(tiny_checkpoint(family, dtype="bfloat16", **config))
     recipe = short(name)
     quantkit.quantize(source, tmp_path / "cpu", recipe=recipe, evaluate=False, device="cpu")
     with pretended() as seen:
