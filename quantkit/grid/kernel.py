@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 SIZES = (32, 64, 128)
 """Group sizes whose tile fits into registers, and is a power of 2 as Triton demands."""
@@ -20,6 +22,8 @@ def kernel_for(values: torch.Tensor, group_size: int) -> ModuleType | None:
     Without Triton, on older GPUs and other devices, in other dtypes than fp32 and for other group
     sizes, whole rows among them, torch's operators do the same work.
     """
+    import torch
+
     fits = group_size in SIZES and values.dtype == torch.float32
     device = values.device
     if device.type not in DEVICES or not fits:

@@ -8,7 +8,8 @@ from quantkit.grid.tiles import tiles
 
 FP32 = 4
 BUFFERS = 15
-"""Buffers of the numbers that a search of scales takes at once which it keeps alive."""
+"""Buffers of the numbers that a search of scales takes at once which it keeps alive: on a CPU, with
+what the allocator keeps, as so small ones are not given back."""
 
 
 def copies(group: GroupShape) -> int:
@@ -22,14 +23,29 @@ def square(group: GroupShape) -> int:
 
 
 def searching(group: GroupShape, weights: int) -> int:
-    """Bytes of a search of scales for so many weights."""
-    return BUFFERS * FP32 * min(tiles(group.device).search, weights)
+    """Bytes of a search of scales for so many weights.
+
+    A GPU takes groups side by side in a copy, beside two buffers of it; whole rows need no copy.
+    Some ten numbers are kept for every scale.
+    """
+    taken = min(tiles(group.device).search, weights)
+    if group.device == "cpu":
+        return BUFFERS * FP32 * taken
+    buffers = 2 if group.group == group.inputs else 3
+    return FP32 * (buffers * taken + 10 * -(-taken // group.group))
 
 
 def rounding(group: GroupShape, weights: int) -> int:
     """Bytes of `nearest`: columns in fp32, codes twice, or beside the codes a group as floats."""
     panel = FP32 * group.group * weights // group.inputs
-    return 5 * weights + max(weights, panel) + searching(group, weights)
+    if group.device == "cpu":
+        return 5 * weights + max(weights, panel) + searching(group, weights)
+    return 5 * weights + scaling(group, weights) + max(weights, panel, searching(group, weights))
+
+
+def scaling(group: GroupShape, weights: int) -> int:
+    """Bytes of the scales and zeros of so many weights: as found in fp32, and stacked."""
+    return (2 if group.scheme.symmetric else 4) * FP32 * -(-weights // group.group)
 
 
 def rounding_each(group: GroupShape) -> int:
@@ -41,5 +57,6 @@ def folding(group: GroupShape) -> int:
     """Bytes of a method that rescales: weights and statistics as they were and stretched."""
     stretched = FP32 * group.weights
     sample = FP32 * group.sample * group.inputs
-    solving = max(copies(group), 2 * square(group) + sample, sample + rounding_each(group))
+    kept = sample if group.device == "cpu" else sample + square(group)
+    solving = max(copies(group), 2 * square(group) + sample, kept + rounding_each(group))
     return stretched + solving

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from quantkit.core.errors import QuantkitError
 from quantkit.core.method import GroupShape, Method, Solved
 from quantkit.core.scheme import INTEGERS, Scheme
+from quantkit.grid.kernel import DEVICES, SIZES
 from quantkit.grid.threads import one_thread
 from quantkit.grid.tiles import rows_at_once, tiles
 from quantkit.grid.workspace import FP32, copies, rounding, square
@@ -217,12 +218,31 @@ def _better_rows(
 def workspace(group: GroupShape) -> int:
     """Bytes: stacked linears; the Hessian is ordered, factored, then LDLQ, then nearest codes."""
     weights, hessian = group.weights, square(group)
-    width = min(sum(group.outputs), rows_at_once(tiles(group.device).ldlq, group.inputs))
-    chunk = width * (5 * group.inputs + FP32 * group.group * (4 * len(TRIALS) + 2))
     factoring = (3 if group.mixes_tokens else 2) * hessian
-    solving = hessian + 6 * weights + chunk
+    solving = hessian + (_rounding_here if group.device == "cpu" else _rounding_there)(group)
     comparing = hessian + weights + rounding(group, weights)
     return copies(group) + FP32 * weights + max(factoring, solving, comparing)
+
+
+def _rounding_here(group: GroupShape) -> int:
+    """Bytes of LDLQ on a CPU: columns and codes, and what a chunk of rows takes."""
+    width = min(sum(group.outputs), rows_at_once(tiles(group.device).ldlq, group.inputs))
+    chunk = width * (5 * group.inputs + FP32 * group.group * (4 * len(TRIALS) + 2))
+    return 6 * group.weights + chunk
+
+
+def _rounding_there(group: GroupShape) -> int:
+    """Bytes of LDLQ on a GPU: all rows at once, so that targets and codes are as large as columns.
+
+    Codes are joined at the end, when a group's trials are gone. Triton's programs have none, and
+    want the couplings row by row, which a Cholesky factorization does not give.
+    """
+    rows, panel = sum(group.outputs), FP32 * group.group * sum(group.outputs)
+    trials = (4 * len(TRIALS) + 2) * panel
+    if group.device in DEVICES and group.group in SIZES:
+        trials = max(trials, square(group) + 3 * panel + 3 * FP32 * group.group * group.inputs)
+    scales = FP32 * rows * -(-group.inputs // group.group) * (1 if group.scheme.symmetric else 2)
+    return 9 * group.weights + 2 * scales + max(group.weights, trials)
 
 
 METHOD = Method(

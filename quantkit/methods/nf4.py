@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from quantkit.core.method import GroupShape, Method, Solved
 from quantkit.core.scheme import Scheme
 from quantkit.grid.threads import one_thread
-from quantkit.grid.workspace import copies, searching
+from quantkit.grid.tiles import tiles
+from quantkit.grid.workspace import FP32, copies, scaling, searching
 
 if TYPE_CHECKING:
     import torch
@@ -96,8 +97,6 @@ def _searched(blocks: torch.Tensor, absmax: torch.Tensor, importance: torch.Tens
     """
     import torch
 
-    from quantkit.grid.tiles import tiles
-
     size = blocks.shape[1]
     step = max(1, tiles(blocks.device.type).nf4 // size)
     found = []
@@ -171,7 +170,11 @@ class _Search:
 
 def workspace(group: GroupShape) -> int:
     """Bytes: copies in fp32 and codes; dequantizing indexes a table by int64: 16 bytes a weight."""
-    return copies(group) + group.weights + max(16 * group.largest, searching(group, group.largest))
+    search, scales = searching(group, group.largest), 0
+    if group.device != "cpu":  # blocks; of a part their places, importance, and six buffers
+        search = FP32 * (group.largest + 8 * min(tiles(group.device).nf4, group.largest))
+        scales = scaling(group, group.weights)
+    return copies(group) + group.weights + scales + max(16 * group.largest, search)
 
 
 METHOD = Method(

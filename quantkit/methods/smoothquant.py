@@ -118,7 +118,11 @@ def quantize(
 
 def workspace(group: GroupShape) -> int:
     """Bytes: the larger of trying candidates on the sample, and of folding the best one."""
-    trying = 3 * FP32 * group.weights + 4 * FP32 * group.sample * group.inputs
+    sample = FP32 * group.sample * group.inputs
+    trying = 3 * FP32 * group.weights + 4 * sample
+    if group.device != "cpu":
+        rows = 8 * FP32 * ROWS * group.inputs
+        trying = FP32 * group.weights + rows + max(2 * FP32 * group.weights + sample, 5 * sample)
     return max(copies(group) + trying, folding(group))
 
 

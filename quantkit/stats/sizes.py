@@ -18,3 +18,11 @@ def statistics_bytes(inputs: int, itemsize: int) -> tuple[int, int]:
     sample = 2 * SAMPLE * inputs * itemsize
     gathering = FP32 * padded * (padded + CHUNK) + sample
     return gathering, FP32 * inputs**2 + sample
+
+
+def sampled(tokens: int) -> int:
+    """How many of so many tokens a sample keeps: every n-th, where n is a power of two."""
+    stride = 1
+    while -(-tokens // stride) >= 2 * SAMPLE:
+        stride *= 2
+    return -(-tokens // stride)

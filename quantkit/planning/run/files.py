@@ -20,10 +20,11 @@ from quantkit.core.plan import Plan
 from quantkit.core.resources import TOKENS_PER_BATCH, Files, Memory, Time, Work
 from quantkit.core.scheme import Scheme
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
-from quantkit.stats.sizes import SAMPLE, statistics_bytes
+from quantkit.stats.sizes import SAMPLE, sampled, statistics_bytes
 
 EXPERTS = ".experts."
 """In the names of tensors of experts, before the expert's number."""
+WIDEST_HEAD = 256
 Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
 """Tensor name of each weight that is replaced -> its linear, and what it becomes."""
 
@@ -169,7 +170,7 @@ def _block(
     tensors: list[PlannedTensor], beside: int, quantized: Quantized, run: Run
 ) -> Iterator[Figure]:
     """The forward to each group of a block, and the group's solution, with `beside` in memory."""
-    weights = _computed(tensors, run) + beside
+    weights = _computed(tensors, run) + beside + _calls(run)
     queries = sum(
         _elements(t) // run.hidden
         for t in tensors
@@ -183,9 +184,7 @@ def _block(
         first = quantized[group[0].name][0]
         elements = _alive(group[0], task.inputs, queries, run.hidden, experts[_stage(group)])
         paused = run.tokens * elements * run.itemsize
-        gathering, gathered = (
-            (0, 0) if not run.tokens else statistics_bytes(task.inputs, run.itemsize)
-        )
+        gathering, gathered = _statistics(task, run)
         if EXPERTS in first.name:  # of one at a time; beside it those of the layer
             gathering, gathered = gathering + gathered, 2 * gathered
         if run.tokens:
@@ -205,6 +204,24 @@ def _block(
         )
         yield Figure("solving", weights + done + paused + gathered + solving, rule)
         done += sum(_codes_bytes(*quantized[tensor.name]) for tensor in group)
+
+
+def _statistics(task: GroupShape, run: Run) -> tuple[int, int]:
+    """Bytes of a group's statistics while they are gathered, and when they are complete."""
+    if not run.tokens:
+        return 0, 0
+    gathering, gathered = statistics_bytes(task.inputs, run.itemsize)
+    if run.device == "cpu":
+        return gathering, gathered
+    firsts = 4 * run.windows * task.inputs
+    unused = (2 * SAMPLE - sampled(run.tokens)) * task.inputs * run.itemsize
+    return gathering + firsts, gathered + firsts - unused
+
+
+def _calls(run: Run) -> int:
+    """Bytes beside hidden states with which a GPU's blocks are called: rotary tables and a mask."""
+    rotary = 4 * run.length * min(run.hidden, WIDEST_HEAD) * run.itemsize
+    return 0 if run.device == "cpu" else rotary + run.length**2
 
 
 def _stage(group: list[PlannedTensor]) -> tuple[str, str, int]:
@@ -250,13 +267,20 @@ def _work(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Work:
     )
 
 
+def _sample(run: Run) -> int:
+    """Tokens that statistics keep: on a GPU those of the run, the first of each window included."""
+    if run.device == "cpu":
+        return 2 * SAMPLE if run.tokens else 0
+    return sampled(run.tokens) + run.windows
+
+
 def _task(group: list[PlannedTensor], quantized: Quantized, run: Run) -> GroupShape:
     linear, scheme = quantized[group[0].name]
     return GroupShape(
         outputs=tuple(quantized[tensor.name][0].out_features for tensor in group),
         inputs=linear.in_features,
         scheme=scheme,
-        sample=2 * SAMPLE if run.tokens else 0,
+        sample=_sample(run),
         mixes_tokens=group[0].part == "attention" and group[0].split != "columns",
         widened=run.itemsize != 4 or linear.transposed,
         device=run.device,
