@@ -214,4 +214,4 @@ def test_memory_of_the_device_is_planned_and_given_back(
         gc.collect()
         assert held_bytes() == before
     planned = json.loads((tmp_path / "out" / "quantkit.json").read_text())["planned"]["work_bytes"]
-    assert planned / 2 < peak < planned
+    assert 1 <= planned / peak < 1.1  # so narrow that scales and rotary tables count

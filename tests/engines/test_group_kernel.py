@@ -33,12 +33,12 @@ def test_all_bits_are_those_of_torch_once_sums_have_one_order(rounded: dict[str,
 
 
 def test_the_order_of_sums_decides_ties_alone(rounded: dict[str, Any]) -> None:
-    """A row in a hundred may get another of two scales; a scale in fp32 moves in its last bits."""
+    """Two rows in a thousand may get another scale, in fp32 its last bits: 1 of 2,160, 2e-4."""
     cases = rounded["groups"]
-    assert sum(case["other rows"] for case in cases) <= 0.01 * sum(case["rows"] for case in cases)
+    assert sum(case["other rows"] for case in cases) <= 0.002 * sum(case["rows"] for case in cases)
     for case in cases:
         same = case["other rows"] == 0
-        assert not same or case["worse"] <= (1 + 1e-3 if "float32" in case["case"] else 1), case
+        assert not same or case["worse"] <= (1 + 5e-4 if "float32" in case["case"] else 1), case
 
 
 def test_experts_do_not_know_each_other(rounded: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ def test_groups_do_not_know_each_other(rounded: dict[str, Any]) -> None:
 
 
 def test_a_group_takes_few_launches(rounded: dict[str, Any]) -> None:
-    assert rounded["experts"]["launches"] <= 15
+    assert rounded["experts"]["launches"] <= 12  # of two groups, what is done once included
     assert rounded["experts"]["launches of torch"] > 300  # else the count counts nothing
 
 
