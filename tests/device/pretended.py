@@ -12,19 +12,17 @@ as one launch. Its memory is unlimited unless a limit is given.
 """
 
 import math
-import sys
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, partial
-from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from tests.device.counts import Counts, Held, line_of_quantkit, lock
 
 NAME = "pretended"
 COPIES = {"aten::_to_copy", "aten::copy_"}
@@ -60,79 +58,6 @@ class MixedDevicesError(RuntimeError):
     """An operator was given tensors of the host and of the device."""
 
 
-@dataclass
-class Counts:
-    """What the device was asked, by line of quantkit (`file:line function`).
-
-    `launches`: kernels; `waits`: of the host for the device; `to_device`, `to_host`: copies.
-    """
-
-    launches: Counter[str] = field(default_factory=Counter)
-    waits: Counter[str] = field(default_factory=Counter)
-    to_device: Counter[str] = field(default_factory=Counter)
-    to_host: Counter[str] = field(default_factory=Counter)
-
-    def table(self, lines: int = 12) -> str:
-        """The most frequent lines of each count, for people."""
-        parts = []
-        for name, found in vars(self).items():
-            parts.append(f"{name}: {found.total():,}")
-            parts += [f"{count:>10,}  {line}" for line, count in found.most_common(lines)]
-        return "\n".join(parts)
-
-
-@dataclass
-class Held:
-    """Bytes of the tensors on the device by storage and by line: now, and at the peak."""
-
-    owners: Counter[int] = field(default_factory=Counter)
-    now: int = 0
-    peak: int = 0
-    limit: float = math.inf
-    lines: Counter[str] = field(default_factory=Counter)
-    at_peak: Counter[str] = field(default_factory=Counter)
-    makers: dict[int, str] = field(default_factory=dict)
-
-    def take(self, storage: int, size: int) -> None:
-        """A tensor was made that lies in a storage of `size` bytes.
-
-        Raises:
-            OutOfMemoryError: as on a GPU, if more than `limit` bytes were held with it.
-        """
-        with _lock:
-            if storage not in self.owners and self.now + size > self.limit:
-                raise torch.OutOfMemoryError("the pretended device is out of memory")
-            self.owners[storage] += 1
-            if self.owners[storage] == 1:
-                self.makers[storage] = line = _line()
-                self.lines[line] += size
-                self.now += size
-                if self.now > self.peak:
-                    self.peak, self.at_peak = self.now, self.lines.copy()
-
-    def pass_by(self, size: int) -> None:
-        """An operator used so many bytes for itself."""
-        with _lock:
-            if self.now + size > self.peak:
-                line = f"{_line()}, inside"
-                self.peak, self.at_peak = self.now + size, self.lines + Counter({line: size})
-
-    def leave(self, storage: int, size: int) -> None:
-        """A tensor is gone."""
-        with _lock:
-            self.owners[storage] -= 1
-            if not self.owners[storage]:
-                del self.owners[storage]
-                self.lines[self.makers.pop(storage)] -= size
-                self.now -= size
-
-    def table(self, lines: int = 16) -> str:
-        """What was held at the peak, in MB by the line that made it, for people."""
-        most = self.at_peak.most_common(lines)
-        return "\n".join(f"{size / 1e6:>10,.1f}  {line}" for line, size in most)
-
-
-_lock = threading.RLock()  # a tensor may go while another one is counted
 _held = Held()
 _counts = Counts()
 _shapes_only = False
@@ -271,11 +196,11 @@ def _check(name: str, ours: list[Pretended], args: tuple[Any, ...], kwargs: dict
     generator = kwargs.get("generator")
     there = bool(ours) or torch.device(kwargs.get("device") or "cpu").type == NAME
     if generator is not None and there and generator.device.type == "cpu":
-        raise MixedDevicesError(f"{name} with a generator of the host at {_line()}")
+        raise MixedDevicesError(f"{name} with a generator of the host at {line_of_quantkit()}")
     together = (args[0], *args[2:]) if name in INDEXING else args
     tensors = _tensors((together, *kwargs.values()))
     if ours and any(_is_of_host(x) and x.dim() for x in tensors):
-        raise MixedDevicesError(f"{name} at {_line()}")
+        raise MixedDevicesError(f"{name} at {line_of_quantkit()}")
 
 
 def _count_copy(args: tuple[Any, ...], kwargs: dict[str, Any], there: str) -> None:
@@ -316,7 +241,7 @@ def peak_bytes() -> int:
 
 def restart_peak() -> None:
     """Forget the peak so far."""
-    with _lock:
+    with lock:
         _held.peak, _held.at_peak = _held.now, _held.lines.copy()
 
 
@@ -326,25 +251,9 @@ def peak_table() -> str:
 
 
 def _add(counter: Counter[str]) -> None:
-    line = _line()
-    with _lock:
+    line = line_of_quantkit()
+    with lock:
         counter[line] += 1
-
-
-def _line() -> str:
-    """The innermost line of quantkit that is running, or of a model's code, if none is."""
-    frame: FrameType | None = sys._getframe(2)
-    model = "?"
-    while frame is not None:
-        path = frame.f_code.co_filename
-        for package in ("/quantkit/", "/eval/", "/cli/"):
-            if package in path and "/tests/" not in path and "/transformers/" not in path:
-                file = path.rsplit(package, 1)[1]
-                return f"{package[1:]}{file}:{frame.f_lineno} {frame.f_code.co_name}"
-        if model == "?" and "/transformers/models/" in path:
-            model = f"{path.rsplit('/', 1)[1]}:{frame.f_lineno}"
-        frame = frame.f_back
-    return model
 
 
 def _attention(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

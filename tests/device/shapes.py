@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from tests.device.pretended import Counts, held_bytes, peak_bytes, pretended
+from tests.device.counts import Counts
+from tests.device.pretended import held_bytes, peak_bytes, pretended
 
 DEVICE = "pretended:0"
 LLAMA_8B: dict[str, int] = {

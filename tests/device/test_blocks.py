@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quantkit.runs.forecast import plan_prepared
-from tests.device.pretended import Counts
+from tests.device.counts import Counts
 from tests.device.shapes import LLAMA_8B, prepared_for, run_blocks, write_models
 
 LINEARS, GROUPS = 7, 4

@@ -23,8 +23,8 @@ from quantkit.model.open import open_model
 from quantkit.recipes.loader import build_recipe
 from quantkit.stats.hessian import InputCollector
 from tests.conftest import TinyCheckpoint
+from tests.device.counts import Counts
 from tests.device.pretended import (
-    Counts,
     MixedDevicesError,
     Pretended,
     held_bytes,
