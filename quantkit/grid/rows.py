@@ -48,9 +48,13 @@ def dealt(
 ) -> list[Solved]:
     """`quantize` of weights, fp32 (rows, in_features), whose rows are dealt out to the ranks.
 
-    They are cut in the same places for any number of ranks, so that products have the same shapes.
+    They are cut in the same places for any number of ranks, so that products have the same shapes;
+    a GPU alone takes all at once.
     """
-    at_once = rows_at_once(tiles(weights[0].device.type).dealt, weights[0].shape[1])
+    kind = weights[0].device.type
+    if ranks.alone and kind != "cpu":
+        return quantize(weights)
+    at_once = rows_at_once(tiles(kind).dealt, weights[0].shape[1])
     units = cut([len(weight) for weight in weights], at_once)
     owners = ranks.owners([sum(len(weights[w][rows]) for w, rows in unit) for unit in units])
     pairs = list(zip(units, owners, strict=True))

@@ -69,6 +69,7 @@ def quantize_blocks(
                     _solve_blindly(groups, state.structure.groups)
                 _solve_blindly(groups, state.structure.unreached, UNREACHED)
             shared.take_from(state)
+            state.settle()
             drop(block)
             give_back()
             report(Progress("quantize", index + 1, count, state.summary()))

@@ -65,6 +65,15 @@ class BlockState:
         """The scheme that the linears of a group share; None where they stay dense."""
         return solver.schemes.get(self.full(group.names[0]))
 
+    def settle(self) -> None:
+        """Read the losses of all linears, with one wait for the device; rows are summed up."""
+        known = {
+            n: s.losses.double().sum(1) for n, s in self.solved.items() if s.losses is not None
+        }
+        if known:
+            for name, sums in zip(known, torch.stack(list(known.values())).cpu(), strict=True):
+                self.solved[name] = replace(self.solved[name], losses=sums[:, None])
+
     def summary(self) -> str:
         """Name and mean relative loss of the block, for people."""
         losses = [s.loss for s in self.solved.values() if s.loss is not None]
