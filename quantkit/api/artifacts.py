@@ -12,6 +12,7 @@ from quantkit.api.loading import load_torch
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import check_name, resolve
 from quantkit.checkpoint.writer import check_output
+from quantkit.core.errors import InputError
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
 from quantkit.pipeline.measure import stopwatch
@@ -65,6 +66,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     watch = stopwatch()
     check_output(Path(output))
     check_name(model)
+    if devices and device != "auto":
+        raise InputError("device and devices are both given", hint="--devices alone")
     load_torch(report)
     from quantkit.eval.compare import smoke_score
     from quantkit.pipeline.start import checked, device_of

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import quantkit
 from quantkit.checkpoint.source import resolve
 from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import InputError, ResourceError
@@ -19,6 +20,7 @@ from quantkit.core.ranks import ALONE
 from quantkit.core.recipe import Recipe
 from quantkit.core.session import Session
 from quantkit.grid.exchange import deal, exchange, stream
+from quantkit.model.embedded_model import FOLDER
 from quantkit.recipes.loader import build_recipe
 from quantkit.runs.produce import Order, assist_with, produce, ready
 from quantkit.runs.ranks import devices_of, ranks_of
@@ -146,6 +148,11 @@ def test_another_ranks_end_is_told(part: object, error: type[Exception], what: s
         ranks_of(Session(), ["cpu", "cpu"], part) as session,  # type: ignore[arg-type]
     ):
         exchange(session.ranks, torch.ones(3))
+
+
+def test_one_device_or_several(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="both given"):
+        quantkit.quantize(str(FOLDER), tmp_path / "out", device="cpu", devices="cpu,cpu")
 
 
 def test_devices_by_number_name_and_all() -> None:
