@@ -21,6 +21,8 @@ FUSED = (
     ("w1", "w3"),
 )
 """Linears that read one input and that engines make one of (vLLM's packed_modules_mapping)."""
+NO_LINEARS = ("conv1d", "dt_proj")
+"""Modules of Mamba layers with a matrix: a convolution, and a linear that is read, never called."""
 
 # The first that is found in a module's name decides; `*` stands for any number.
 RULES: tuple[tuple[str, Part, Split], ...] = (
@@ -123,7 +125,9 @@ def _role(name: str) -> _Role:
     return _Role(
         part,
         _split(split, name, module),
-        name == f"{module}.weight" and part in LINEAR_PARTS and "conv1d" not in own,
+        name == f"{module}.weight"
+        and part in LINEAR_PARTS
+        and not any(word in own for word in NO_LINEARS),
         next((group for group in FUSED if own in group), ()),
         in_block,
         buffer=name.endswith("e_score_correction_bias"),

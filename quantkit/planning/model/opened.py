@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from quantkit.planning.model.packed import modelopt, mxfp4
 from quantkit.planning.model.served import own_dtype
 from quantkit.planning.model.weights import ADDS_UP, PlannedModel, planned_model
 from quantkit.recipes.loader import load_family
+
+FUSED = 3
+"""Dimensions of a tensor that holds a matrix of each expert."""
 
 
 def open_model(model: str) -> PlannedModel:
@@ -83,7 +87,7 @@ def _planned(
     described = describe(config, has_files=bool(tensors))
     architecture = described.architecture
     inventory = (
-        _checked(inventory_from_headers(tensors, architecture))
+        _apart(_checked(inventory_from_headers(tensors, architecture)), described, quantized)
         if tensors
         else _from_config(name, described, quantized)
     )
@@ -106,6 +110,23 @@ def _planned(
     model = replace(model, original=original, notes=tuple(notes), unbuilt=described.unbuilt)
     described = replace(described, architecture=architecture)
     return replace(model, decoded=partial(_decoded, name, described, tensors))
+
+
+def _apart(stored: Inventory, described: Described, quantized: str | None) -> Inventory:
+    """The tensors of files with experts that they store fused as the linears that these are.
+
+    They are those of the config, if it gives as many numbers: `quantize` makes one linear of each.
+    """
+    fused = [row for row in stored.rows if row.part == "experts" and len(row.shape) == FUSED]
+    known = described.inventory if fused and quantized is None else None
+    if known is None:
+        return stored
+    own = [row for row in stored.rows if row.part == "experts"]
+    apart = [row._replace(dtype=own[0].dtype) for row in known.rows if row.part == "experts"]
+    if sum(prod(r.shape) for r in own) != sum(prod(r.shape) * r.alike for r in apart):
+        return stored
+    rest = (row for row in stored.rows if row.part != "experts")
+    return Inventory((*rest, *apart), stored.origin, stored.uncounted)
 
 
 def _decoded(name: str, described: Described, tensors: Mapping[str, TensorInfo]) -> PlannedModel:

@@ -215,8 +215,9 @@ def _linear(
 
 
 def _listed(name: str, row: Mapping[str, Any], part: Part) -> PlannedTensor:
-    """A tensor that families.toml lists; matrices of a mixer or an MLP are linears."""
+    """A tensor that families.toml lists; matrices of a mixer or an MLP are linears if called."""
     part, shape = row.get("part", part), row["shape"]
-    is_linear = part in ("attention", "mlp") and len(shape) == 2 and name.endswith(".weight")
+    matrix = part in ("attention", "mlp") and len(shape) == 2 and name.endswith(".weight")
+    is_linear = matrix and not row.get("read")
     linear = name.removesuffix(".weight") if is_linear else None
     return PlannedTensor(name, shape, "", part, None, row.get("split", "replicated"), linear)

@@ -8,10 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import quantkit
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.serving import Degrees, Load
 from quantkit.planning.model.opened import open_model
-from quantkit.planning.model.weights import PlannedModel, stored_build, weigh
+from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build, weigh
 from quantkit.planning.run.quantization import plan_quantization
 from quantkit.planning.serve.place import named_place
 from quantkit.recipes.loader import build_recipe
@@ -45,6 +46,19 @@ def test_a_config_alone_is_enough(tiny_checkpoint: Callable[..., Path], tmp_path
         model = open_model(str(name))
         assert (model.inventory.origin, model.name) == ("config.json", tmp_path.name)
         assert weigh(model, stored_build(model)) == weigh(whole, stored_build(whole))
+
+
+def test_experts_in_one_tensor_are_quantized_as_linears(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """As `quantize` does it, whose files are of the planned size but for their headers."""
+    folder = tiny_checkpoint("experts_fused", dtype="bfloat16")
+    wanted = build_recipe("gptq", format="compressed-tensors", samples=2, sequence_length=32)
+    model = open_model(str(folder))
+    build = recipe_build(model, wanted)
+    assert sum(weigh(model, stored_build(model)).values()) == tensor_bytes(folder)
+    quantkit.quantize(str(folder), tmp_path / "out", recipe=wanted, evaluate=False)
+    assert sum(weigh(model, build).values()) == tensor_bytes(tmp_path / "out")
 
 
 def test_a_quantized_folder_is_planned_as_it_is(
