@@ -41,14 +41,17 @@ def devices_of(text: str) -> list[str]:
     if text == "all":
         names = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         if not names:
-            raise InputError("there is no GPU for `--devices all`", hint="--device cpu")
+            raise InputError("there is no GPU for `--devices all`", hint="leave out --devices")
         return names
     parts = [part.strip() for part in text.split(",")]
     names = [f"cuda:{part}" if part.isdecimal() else part for part in parts]
     if again := [name for name in names if name != "cpu" and names.count(name) > 1]:
         raise InputError(f"device `{again[0]}` is named twice", hint="--devices 0,1")
     for name in names:
-        device_of(name)
+        try:
+            device_of(name)
+        except InputError as error:
+            raise InputError(error.what, why=error.why, hint="leave out --devices") from error
     if len({torch.device(name).type for name in names}) > 1:
         raise InputError("--devices must be of one kind", hint="--devices 0,1")
     return names
