@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from quantkit.core.recipe import Override, Recipe
-from quantkit.planning.model.parallel import facts_of
 from quantkit.planning.model.weights import PlannedModel, recipe_plan
 from quantkit.recipes.loader import with_family
 
@@ -40,11 +39,7 @@ def lint(recipe: Recipe, model: PlannedModel) -> Lint:
     """
     model = model.as_dense()
     stated, notes = with_family(recipe, model.architecture.model_type)
-    linears = [
-        facts_of(tensor, transposed=kind.transposed)
-        for kind in model.kinds
-        for tensor in kind.linears
-    ]
+    linears = [kind.facts(tensor) for kind in model.kinds for tensor in kind.linears]
     _, plan = recipe_plan(stated, linears)
     becomes = Counter(
         each.scheme.label() if each.scheme else each.reason for each in plan.dispositions

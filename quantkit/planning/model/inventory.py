@@ -42,6 +42,7 @@ class PlannedTensor(NamedTuple):  # made six times as fast as a frozen dataclass
     engines fuse (q, k, v; gate, up) name each other, themselves included, in `fused`.
     `buffer`: in the files, and no parameter (DeepSeek-V3's routing correction). `alike`: experts
     of a layer that have such a tensor, where this one, the first's, stands for all of them.
+    `merged`: the files hold it in one tensor with others.
     """
 
     name: str
@@ -54,6 +55,7 @@ class PlannedTensor(NamedTuple):  # made six times as fast as a frozen dataclass
     fused: tuple[str, ...] = ()
     buffer: bool = False
     alike: int = 1
+    merged: bool = False
 
 
 @dataclass(frozen=True)

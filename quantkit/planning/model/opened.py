@@ -122,7 +122,11 @@ def _apart(stored: Inventory, described: Described, quantized: str | None) -> In
     if known is None:
         return stored
     own = [row for row in stored.rows if row.part == "experts"]
-    apart = [row._replace(dtype=own[0].dtype) for row in known.rows if row.part == "experts"]
+    apart = [
+        row._replace(dtype=own[0].dtype, merged=row.linear is not None)
+        for row in known.rows
+        if row.part == "experts"
+    ]
     if sum(prod(r.shape) for r in own) != sum(prod(r.shape) * r.alike for r in apart):
         return stored
     rest = (row for row in stored.rows if row.part != "experts")

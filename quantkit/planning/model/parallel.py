@@ -78,6 +78,12 @@ class Kind:
     kv_heads: int | None
     experts: int | None
     transposed: bool
+    model_type: str = ""
+
+    def facts(self, tensor: PlannedTensor | None = None) -> LinearFacts:
+        """The linear whose weight one of the tensors is, whole; without one the first."""
+        given = tensor or self.tensor
+        return facts_of(given, transposed=self.transposed, model_type=self.model_type)
 
     @property
     def linears(self) -> Iterator[PlannedTensor]:
@@ -121,19 +127,30 @@ def _kind(
         next(keyed, None),
         block.count if isinstance(block, Experts) and tensor.part == "experts" else None,
         transposed,
+        architecture.model_type,
     )
 
 
-def facts_of(tensor: PlannedTensor, *, transposed: bool = False) -> LinearFacts:
+def facts_of(
+    tensor: PlannedTensor, *, transposed: bool = False, model_type: str = ""
+) -> LinearFacts:
     """The linear whose weight a tensor is, whole."""
     assert tensor.linear is not None
     rows, columns = tensor.shape[::-1] if transposed else tensor.shape
-    return LinearFacts(tensor.linear, rows, columns, transposed, tensor.fused)
+    return LinearFacts(
+        tensor.linear,
+        rows,
+        columns,
+        transposed,
+        tensor.fused,
+        merged=tensor.merged,
+        model_type=model_type,
+    )
 
 
 def rank_facts(kind: Kind, degrees: Degrees) -> LinearFacts:
     """The slice of a linear that one rank holds."""
-    facts = facts_of(kind.tensor, transposed=kind.transposed)
+    facts = kind.facts()
     t = 1 if _whole_experts(kind, degrees) else degrees.tensor
     match kind.tensor.split:
         case "rows":

@@ -22,7 +22,6 @@ from quantkit.planning.model.inventory import Inventory
 from quantkit.planning.model.parallel import (
     Kind,
     Stage,
-    facts_of,
     kinds_of,
     rank_count,
     rank_elements,
@@ -130,7 +129,7 @@ def recipe_build(model: PlannedModel, recipe: Recipe) -> Build:
     uniform = not stated.overrides
     linears = [
         # where all become the same, so do fused ones, and one of each kind stands for all
-        facts_of(t._replace(fused=()) if uniform else t, transposed=kind.transposed)
+        kind.facts(t._replace(fused=()) if uniform else t)
         for kind in model.kinds
         if kind.quantizable
         for t in ((kind.tensor,) if uniform else kind.linears)

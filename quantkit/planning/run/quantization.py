@@ -27,7 +27,8 @@ def plan_quantization(
     run = run_of(model, recipe, max_shard_size)
     transposed = any(kind.transposed for kind in model.kinds)
     stated, _ = with_family(recipe, model.architecture.model_type)
-    plan = plan_linears(model.inventory, stated, transposed=transposed)
+    kind = model.architecture.model_type
+    plan = plan_linears(model.inventory, stated, transposed=transposed, model_type=kind)
     files, memory, time = plan_run(model.inventory, quantized_by(plan, model.inventory), run)
     return on_machine(replace(plan, files=files, memory=memory, time=time), recall())
 
@@ -73,7 +74,9 @@ def _own_dtype(model: PlannedModel) -> str:
     return dtype
 
 
-def plan_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = False) -> Plan:
+def plan_linears(
+    inventory: Inventory, recipe: Recipe, *, transposed: bool = False, model_type: str = ""
+) -> Plan:
     """What becomes of the linears of the blocks, by the rules that `quantize` goes by.
 
     `transposed`: weights are stored (inputs, outputs), as GPT-2's are.
@@ -83,7 +86,7 @@ def plan_linears(inventory: Inventory, recipe: Recipe, *, transposed: bool = Fal
         RefusedError: format or a target engine of the recipe cannot hold it.
     """
     linears = [
-        facts_of(t, transposed=transposed)
+        facts_of(t, transposed=transposed, model_type=model_type)
         for t in inventory.tensors
         if t.linear and t.layer is not None and t.part in ("attention", "mlp", "experts")
     ]

@@ -1,5 +1,6 @@
 """Which tensor-parallel degrees an engine takes a build of a model at."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,10 +13,11 @@ from quantkit.core.scheme import Scheme
 from quantkit.core.serving import Degrees
 from quantkit.planning.model.architecture import Attention, Experts, Stored
 from quantkit.planning.model.kv import mixers
-from quantkit.planning.model.parallel import Kind, facts_of, rank_facts
+from quantkit.planning.model.parallel import Kind, rank_facts
 from quantkit.planning.model.weights import Build, PlannedModel
 
 LARGEST = 64
+NUMBER = re.compile(r"\d+\.")
 
 
 def require_legal(engine: Engine, model: PlannedModel, build: Build, degrees: Degrees) -> None:
@@ -66,10 +68,11 @@ def build_fault(
     seen = set()
     for kind in model.kinds:
         for scheme in build.schemes_of(kind):
-            if scheme is None or (scheme, kind.experts) in seen:
+            key = scheme, kind.experts, NUMBER.sub("", kind.tensor.linear or "")
+            if scheme is None or key in seen:
                 continue
-            seen.add((scheme, kind.experts))
-            facts = facts_of(kind.tensor, transposed=kind.transposed)
+            seen.add(key)
+            facts = kind.facts()
             fault = load_fault(engine, build.format, scheme, facts)
             if fault is None and capability is not None:
                 fault = engine.refuses_gpu(build.format.name, scheme, capability)
@@ -150,12 +153,7 @@ def kinds_by_linear(model: PlannedModel) -> dict[str, Kind]:
 
 def joined(members: list[Kind], degrees: Degrees | None = None) -> LinearFacts:
     """The linear that an engine makes of fused ones, or a rank's slice of it."""
-    facts = [
-        facts_of(kind.tensor, transposed=kind.transposed)
-        if degrees is None
-        else rank_facts(kind, degrees)
-        for kind in members
-    ]
+    facts = [kind.facts() if degrees is None else rank_facts(kind, degrees) for kind in members]
     return replace(facts[0], out_features=sum(f.out_features for f in facts))
 
 
@@ -169,7 +167,7 @@ def _slice_fault(
 ) -> str | None:
     whole, part = shapes
     for kind in members:
-        facts, tensor = facts_of(kind.tensor, transposed=kind.transposed), degrees.tensor
+        facts, tensor = kind.facts(), degrees.tensor
         divided = {"rows": facts.out_features, "columns": facts.in_features}
         size = divided.get(kind.tensor.split, 0)
         if part != whole and size % tensor:

@@ -1,6 +1,9 @@
 """Degrees at which engines take a build, by hand-worked cases."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +11,7 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.serving import Degrees
+from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.weights import PlannedModel, recipe_build, stored_build
 from quantkit.planning.serve.legal import build_fault, degree_fault, legal_degrees, require_legal
 from quantkit.recipes.loader import build_recipe
@@ -95,3 +99,25 @@ def test_kernels_by_gpu(
     build = recipe_build(model, build_recipe(recipe)) if recipe else stored_build(model)
     fault = build_fault(engine(served), model, build, capability)
     assert fault is None if reason is None else reason in (fault or "")
+
+
+def test_what_an_engine_refuses_of_a_family_is_refused_by_the_plan(
+    small: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Attention and Mamba layers become the same, and the engine takes only the first."""
+    (tmp_path / "config.json").write_text(json.dumps(small("jamba").to_dict()))
+    jamba = open_model(str(tmp_path))
+    build = recipe_build(jamba, build_recipe("gptq-compressed", group_size="channel"))
+    fault = build_fault(engine("vllm"), jamba, build, None)
+    assert fault == "vLLM does not quantize the Mamba layers of jamba"
+    assert build_fault(engine("sglang"), jamba, build, None) is None
+
+
+def test_experts_that_the_files_hold_merged_are_refused_by_the_plan(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    model = open_model(str(tiny_checkpoint("experts_fused", dtype="bfloat16")))
+    build = recipe_build(model, build_recipe("gptq-compressed"))
+    fault = build_fault(engine("vllm"), model, build, None)
+    assert fault is not None
+    assert "stores merged" in fault
