@@ -31,7 +31,7 @@ import json, sys
 from time import perf_counter
 import quantkit
 def report(progress):
-    ends[progress.stage] = perf_counter()
+    ends.setdefault(progress.stage, []).append(perf_counter())
 if __name__ == "__main__":
     model, out, method, devices, samples, length = sys.argv[1:]
     recipe = quantkit.build_recipe(method, samples=int(samples), sequence_length=int(length))
@@ -39,7 +39,8 @@ if __name__ == "__main__":
     quantkit.quantize(
         model, out, recipe=recipe, devices=devices, evaluate=False, report=report
     )
-    print(json.dumps(ends["quantize"] - ends["plan"]))
+    at = [ends["plan"][-1], *ends["quantize"]]
+    print(json.dumps([b - a for a, b in zip(at, at[1:])]))
 """
 
 
@@ -63,9 +64,11 @@ def main() -> None:
         for round_ in range(wanted.rounds):
             for count in counts:
                 out = Path(folder) / f"{count}-{round_}"
-                seconds[count].append(timed(model, out, count, wanted))
+                blocks = timed(model, out, count, wanted)
+                seconds[count].append(sum(blocks))
                 hashes.add(sha256(out / "model.safetensors"))
-                print(f"{count} ranks: {seconds[count][-1]:.1f} s", flush=True)
+                each = ", ".join(f"{block:.1f}" for block in blocks)
+                print(f"{count} ranks: {sum(blocks):.1f} s, by block {each}", flush=True)
     middle = {count: statistics.median(found) for count, found in seconds.items()}
     for count in counts:
         print(f"{count} ranks: {middle[counts[0]] / middle[count]:.2f} times {counts[0]}'s speed")
@@ -92,8 +95,8 @@ def make_model(folder: Path) -> None:
             shutil.copy(FOLDER / name, folder / name)
 
 
-def timed(model: Path, out: Path, count: int, wanted: Any) -> float:
-    """Seconds of the calibrated part of a run with so many ranks."""
+def timed(model: Path, out: Path, count: int, wanted: Any) -> list[float]:
+    """Seconds of each block of a run with so many ranks, that of the first with what is before."""
     script = out.with_suffix(".py")
     script.write_text(ONE)  # a file: other processes import it
     devices = ",".join(["cpu"] * count)
@@ -105,7 +108,8 @@ def timed(model: Path, out: Path, count: int, wanted: Any) -> float:
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    return float(json.loads(done.stdout))
+    found: list[float] = json.loads(done.stdout)
+    return found
 
 
 if __name__ == "__main__":
