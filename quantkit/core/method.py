@@ -22,7 +22,7 @@ class Solved:
 
     `losses` is fp32 (2, rows): of each row the squared error e H e^T of its output over the
     calibration tokens X, with H = X^T X, and the squared output w H w^T; None without statistics.
-    `notes` name every fallback that was used.
+    Those of a finished block are summed up, fp64 (2, 1). `notes` name every fallback that was used.
     """
 
     qtensor: QTensor

@@ -225,7 +225,7 @@ def workspace(group: GroupShape) -> int:
 
 
 def _rounding_here(group: GroupShape) -> int:
-    """Bytes of LDLQ on a CPU: columns and codes, and what a chunk of rows takes."""
+    """Bytes of LDLQ on a CPU, at most: columns and codes as of all rows, and a chunk's trials."""
     width = min(sum(group.outputs), rows_at_once(tiles(group.device).ldlq, group.inputs))
     chunk = width * (5 * group.inputs + FP32 * group.group * (4 * len(TRIALS) + 2))
     return 6 * group.weights + chunk

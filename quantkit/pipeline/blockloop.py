@@ -46,7 +46,8 @@ def quantize_blocks(
     computes, the next one is read. Each of the solver's ranks runs some of the windows.
 
     Raises:
-        IntegrityError: an input is not finite; the message names the module.
+        IntegrityError: an input is not finite, or a batch takes another way through a block than
+            the traced one; the message names the module.
     """
     own = None if input_ids is None else _own_windows(input_ids, solver.ranks)
     batches, calls = ([], []) if own is None or not len(own) else model.enter(own)

@@ -200,20 +200,20 @@ def fold(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tens
 
     The module changes in place.
     """
-    s, producer = factors_of(state, pair, wanted), state.block.get_submodule(pair.producer)
-    rows = pair.rows(s)
+    producer = state.block.get_submodule(pair.producer)
     if pair.kind == "linear":
+        rows = _power_of_two(pair.rows(wanted))
         _divide_linear(state, pair.producer, producer, rows)
     else:
-        name, value = state.source(f"{pair.producer}.weight")
-        state.changed[name] = _divided_norm(state, pair, wanted)[1]
-        producer.weight.data.copy_(state.changed[name])  # type: ignore[operator]  # a Parameter
+        rows, weight = _divided_norm(state, pair, wanted)
+        state.changed[state.model.stored_name(state.full(f"{pair.producer}.weight"))] = weight
+        producer.weight.data.copy_(weight)  # type: ignore[operator]  # a Parameter
     bias = getattr(producer, "bias", None)
     if bias is not None:
         name, value = state.source(f"{pair.producer}.bias")
         state.changed[name] = (value.float() / rows).to(value.dtype)
         bias.data.copy_(state.changed[name])
-    return s
+    return pair.columns(rows)
 
 
 def factors_of(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tensor:
