@@ -4,11 +4,11 @@
 
 One group of GPTQ is solved by torch's operators and by the Triton programs. A Llama of that shape
 with random weights is quantized with every method (default: 8B) in a process of its own each; GPTQ
-twice, for equal bytes. The pair of GPTQ is evaluated; decoding with 4-bit weights and prefill with
-8-bit weights and inputs are timed beside the original in our own kernels, and in vLLM where it is
-installed. A part that fails, or for which no time is left, says so in its place; each is written
-as soon as it is known. Without a GPU it says so; `--device cpu` tries the script itself, with small
-shapes.
+twice, for equal bytes, and once more under `--max-vram 12GiB`. The pair of GPTQ is evaluated;
+decoding with 4-bit weights and prefill with 8-bit weights and inputs are timed beside the original
+in our own kernels, and in vLLM where it is installed. A part that fails, or for which no time is
+left, says so in its place; each is written as soon as it is known. Without a GPU it says so;
+`--device cpu` tries the script itself, with small shapes.
 """
 
 import argparse
@@ -34,6 +34,7 @@ from quantkit.checkpoint.files import sha256
 from quantkit.pipeline.memory import give_back_gpu
 
 METHODS = ("gptq", "awq", "smoothquant", "nf4", "rtn")
+AGAIN, LIMITED, LIMIT = "gptq again", "gptq under 12 GiB", "12GiB"
 WAYS = ("own", "vllm")
 TIMED = ("bf16", "gptq", "smoothquant")
 PHASES = ("prefill_tokens_per_s", "decode_tokens_per_s")
@@ -43,9 +44,10 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 
 ONE = """
 import json, sys, torch, quantkit
-model, out, method, device, samples, length = sys.argv[1:]
+model, out, method, device, samples, length, most = sys.argv[1:]
+limit = {"max_ram" if device == "cpu" else "max_vram": most or None}
 recipe = quantkit.build_recipe(method, samples=int(samples), sequence_length=int(length))
-quantkit.quantize(model, out, recipe=recipe, evaluate=False, device=device)
+quantkit.quantize(model, out, recipe=recipe, evaluate=False, device=device, **limit)
 if device != "cpu":
     found = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
     print(json.dumps(dict(zip(("allocated", "reserved"), found))))
@@ -89,8 +91,8 @@ def run(wanted: argparse.Namespace, folder: Path) -> None:
         print(f"{name}: {perf_counter() - started:.1f} s", flush=True)
         wanted.output.write_text(json.dumps(found, indent=1))
 
-    def make(method: str, name: str) -> None:
-        part(name, lambda: quantized(model, folder / name, method, wanted, left()))
+    def make(method: str, name: str, most: str = "") -> None:
+        part(name, lambda: quantized(model, folder / name, method, wanted, left(), most))
 
     def time(way: str) -> None:
         for name in TIMED:
@@ -107,7 +109,8 @@ def run(wanted: argparse.Namespace, folder: Path) -> None:
     for method in METHODS:
         if method not in found:
             make(method, method)
-    make("gptq", "gptq again")
+    make("gptq", AGAIN)
+    make("gptq", LIMITED, LIMIT)
     time("vllm")
     wanted.output.write_text(json.dumps(found, indent=1))
 
@@ -171,10 +174,18 @@ def make_model(folder: Path, wanted: argparse.Namespace) -> dict[str, int]:
 
 
 def quantized(
-    model: Path, output: Path, method: str, wanted: argparse.Namespace, most_seconds: float
+    model: Path,
+    output: Path,
+    method: str,
+    wanted: argparse.Namespace,
+    most_seconds: float,
+    most: str = "",
 ) -> dict[str, Any]:
-    """Seconds of the command, planned and measured bytes, and hashes of the weight files."""
-    told = [model, output, method, wanted.device, wanted.samples, wanted.length]
+    """Seconds of the command, planned and measured bytes, and hashes of the weight files.
+
+    `most`: the limit of the device's memory, as text; empty for none.
+    """
+    told = [model, output, method, wanted.device, wanted.samples, wanted.length, most]
     started = perf_counter()
     printed = child(["-c", ONE, *map(str, told)], most_seconds)
     seconds = perf_counter() - started
@@ -312,7 +323,7 @@ def synchronize(device: str) -> None:
 def table(found: dict[str, Any]) -> str:
     """The figures of the runs in Markdown."""
     lines = ["| run | s | planned GB | allocated GB | reserved GB |", "|---|---|---|---|---|"]
-    for name in (*METHODS, "gptq again"):
+    for name in (*METHODS, AGAIN, LIMITED):
         each = found[name]
         if "failed" in each:
             lines.append(f"| {name} | {failure(each)} | | | |")
@@ -320,9 +331,12 @@ def table(found: dict[str, Any]) -> str:
         sizes = (each["planned"].get("work_bytes"), each.get("allocated"), each.get("reserved"))
         shown = " | ".join("" if size is None else f"{size / 1e9:.2f}" for size in sizes)
         lines.append(f"| {name} | {each['seconds']:.1f} | {shown} |")
-    once, twice = (found[name].get("sha256") for name in ("gptq", "gptq again"))
-    if once and twice:
-        lines.append(f"\nGPTQ twice: {'equal' if once == twice else 'different'} bytes")
+    once = found["gptq"].get("sha256")
+    lines += [
+        f"\n{name}: {'equal' if once == other else 'different'} bytes"
+        for name in (AGAIN, LIMITED)
+        if once and (other := found[name].get("sha256"))
+    ]
     lines += [f"Evaluation: {found['evaluation']}", ""]
     return "\n".join([*lines, *speed_table(found)])
 

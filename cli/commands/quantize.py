@@ -74,6 +74,16 @@ def quantize(
             metavar="0,1|all", help="Several GPUs: a process on each, with the result of one."
         ),
     ] = None,
+    max_vram: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Most memory of each GPU: 12GiB. Slower where it is short; the same result.",
+        ),
+    ] = None,
+    max_ram: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The same of a run on the CPU.")
+    ] = None,
     max_shard_size: Annotated[str, typer.Option(help="Maximum size of a weight file.")] = "5GB",
     settings: Annotated[
         list[str] | None,
@@ -118,6 +128,8 @@ def quantize(
             model,
             recipe=wanted,
             device=device,
+            max_ram=max_ram,
+            max_vram=max_vram,
             max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
             trust_remote_code=trust_remote_code,
             report=console.report,
@@ -132,6 +144,8 @@ def quantize(
         recipe=wanted,
         device=device,
         devices=devices,
+        max_ram=max_ram,
+        max_vram=max_vram,
         max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
         evaluate=evaluate,
         baseline=baseline,

@@ -43,8 +43,10 @@ def run_document(plan: "Plan") -> dict[str, Any] | None:
     """What a run needs, for JSON: bytes and seconds; None where the plan has no run."""
     if plan.files is None or plan.memory is None:
         return None
-    disk = {"disk_bytes": plan.files.disk_bytes, "peak": vars(plan.memory.peak)}
-    return plan.resources() | disk
+    memory = plan.memory
+    ways = {"activations": str(memory.holding), "forwards": memory.forwards}
+    disk = {"disk_bytes": plan.files.disk_bytes, "peak": vars(memory.peak)}
+    return plan.resources() | disk | ways
 
 
 def _gpu(gpu: "Gpu") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from quantkit.api.loading import load_torch
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import check_name, resolve
 from quantkit.checkpoint.writer import check_output
-from quantkit.core.errors import InputError
+from quantkit.core.errors import InputError, ResourceError
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
 from quantkit.pipeline.measure import stopwatch
@@ -30,6 +30,8 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     recipe: Recipe | None = None,
     device: str = "auto",
     devices: str | None = None,
+    max_ram: int | str | None = None,
+    max_vram: int | str | None = None,
     max_shard_size: int = DEFAULT_SHARD_SIZE,
     evaluate: bool = True,
     baseline: str | Path | None = None,
@@ -54,6 +56,10 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         devices: several in place of one, "0,1" or "all": a process for each, and the bytes of one.
             Scripts that name several need `if __name__ == "__main__":`, as multiprocessing does.
             Under torchrun all processes call this function, and all but the first end in it.
+        max_ram: most memory of a run on the CPU, in bytes or as "12GiB". Forwards are then replayed
+            where that needs less, with the same bytes; what does not fit is refused before any
+            work. Evaluation is not planned.
+        max_vram: the same of each GPU.
         max_shard_size: largest size of a weight file, in bytes.
         evaluate: whether to measure perplexity and KL against the original.
         baseline: the result of an earlier run; a regression is reported as a failed gate.
@@ -73,12 +79,15 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.pipeline.start import checked, device_of
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
+    from quantkit.runs.ceiling import limits_on
     from quantkit.runs.produce import Order, assist_with, produce, ready
     from quantkit.runs.ranks import devices_of, ranks_of
 
     old = read_result(Path(baseline), EvalResult) if baseline else None
     wanted, several = checked(recipe), devices_of(devices) if devices else []
-    here = Session(device_of(several[0] if several else device), trust_remote_code, report)
+    name = device_of(several[0] if several else device)
+    limits = limits_on(name, max_ram, max_vram)
+    here = Session(name, trust_remote_code, report, limits=limits)
     source = resolve(model, trust_remote_code=trust_remote_code)
     check_output(Path(output), source.folder)
     with ranks_of(here, several, partial(assist_with, source, wanted)) as session:
@@ -151,18 +160,20 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     return fitting.fit(wanted, session)
 
 
-def dry_run(
+def dry_run(  # noqa: PLR0913 - as `quantize`
     model: str,
     *,
     recipe: Recipe | None = None,
     device: str = "auto",
+    max_ram: int | str | None = None,
+    max_vram: int | str | None = None,
     max_shard_size: int = DEFAULT_SHARD_SIZE,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> Plan:
     """The plan of `quantize`: the scheme of each linear, files, memory and time (`--dry-run`).
 
-    Insufficient memory is reported in the plan, not raised; seconds are known if the machine was
+    Insufficient memory is a remark of the plan, not raised; seconds are known if the machine was
     timed (`doctor(time=True)`).
 
     Example:
@@ -178,12 +189,23 @@ def dry_run(
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.opening import open_folder
     from quantkit.pipeline.start import checked, device_of, start
-    from quantkit.runs.forecast import plan_here
+    from quantkit.runs.ceiling import ceiling_of, limits_on
+    from quantkit.runs.forecast import plan_within, require_memory, what_fits
 
-    wanted, session = checked(recipe), Session(device_of(device), trust_remote_code, report)
+    wanted, name = checked(recipe), device_of(device)
+    limits = limits_on(name, max_ram, max_vram)
+    session = Session(name, trust_remote_code, report, limits=limits)
     source = resolve(model, trust_remote_code=trust_remote_code)
     original = open_folder(source, session)
     prepared = start(original.model, wanted)
     calibration = calibrate(original, prepared.plan.recipe.calibration)
     windows = tuple(calibration.input_ids.shape) if calibration else (0, 0)
-    return plan_here(prepared, windows, max_shard_size, timed=False)
+    ceiling = ceiling_of(prepared.model.device, session)
+    plan = plan_within(ceiling, prepared, windows, max_shard_size, timed=False)
+    try:
+        remedy = partial(what_fits, plan, ceiling, prepared, windows, max_shard_size)
+        require_memory(plan, ceiling, remedy)
+    except ResourceError as misfit:
+        remark = f"{misfit.what}; try: {misfit.hint}"
+        return replace(plan, remarks=(*plan.remarks, remark))
+    return plan

@@ -27,17 +27,43 @@ class Files:
 
 
 @dataclass(frozen=True)
+class Holding:
+    """How a run holds what its calibration tokens are in a block; no result depends on it.
+
+    Forwards wait at each group of a block and go on when it is solved. Where they are `replayed`,
+    nothing of them waits: each group gets its inputs from forwards of its own, from the block's
+    start. Where hidden states are `offloaded`, they are in the host's memory between two forwards.
+    """
+
+    replayed: bool = False
+    offloaded: bool = False
+
+    def __str__(self) -> str:
+        if not self.replayed:
+            return "paused"
+        return "replayed from host memory" if self.offloaded else "replayed"
+
+
+PAUSED, REPLAYED = Holding(), Holding(replayed=True)
+OFFLOADED = Holding(replayed=True, offloaded=True)
+
+
+@dataclass(frozen=True)
 class Memory:
     """The stages of a run and the bytes that each allocates.
 
     On a CPU this is RAM in addition to `base_bytes`, which Python with torch holds before the run;
     `rss_bytes` is the planned peak of the whole process. Both are None where unknown. On a GPU it
     is device memory in addition to the CUDA context.
+
+    `forwards`: how often a block's linears compute each token, for the way of `holding`.
     """
 
     stages: tuple[Figure, ...]
     base_bytes: int | None = None
     rss_bytes: int | None = None
+    holding: Holding = PAUSED
+    forwards: float = 1.0
 
     @property
     def peak(self) -> Figure:

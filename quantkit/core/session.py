@@ -1,4 +1,4 @@
-"""The settings that all parts of a run share: device, trust in remote code, progress, ranks."""
+"""The settings that all parts of a run share: device, trust, progress, ranks, memory limits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,22 @@ from quantkit.core.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
+class Limits:
+    """The most bytes that a run may take; None: what is free.
+
+    `ram`: of a run on a CPU, with all that its processes hold. `vram`: of each GPU, what torch
+    allocates there; CUDA's own memory comes on top.
+    """
+
+    ram: int | None = None
+    vram: int | None = None
+
+
+@dataclass(frozen=True)
 class Session:
     """The device of a run, whether code in the model's folder may run, and the progress callback.
 
-    `ranks`: the processes that share the work, of which this is one.
+    `ranks`: the processes that share the work, of which this is one. `limits`: of their memory.
 
     `device` is a torch name ("cpu", "cuda:1"). "auto" is valid only in the public functions and in
     runs on another machine; `pipeline.start.device_of` resolves it.
@@ -22,6 +34,7 @@ class Session:
     trust_remote_code: bool = False
     report: Report = silent
     ranks: Ranks = ALONE
+    limits: Limits = Limits()
 
     def on(self, device: str) -> Session:
         """The same session on another device."""

@@ -53,17 +53,23 @@ def deal(ranks: Ranks, values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def stream(ranks: Ranks, tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Every rank's tensors, in the order of the ranks, one at a time; all must take each."""
+def stream(
+    ranks: Ranks, tensors: Sequence[torch.Tensor], device: torch.device | None = None
+) -> Iterator[torch.Tensor]:
+    """Every rank's tensors, in the order of the ranks, one at a time; all must take each.
+
+    They come to `device`, or lie where they lay.
+    """
     if ranks.alone:
-        yield from tensors
+        yield from (tensor.to(device or tensor.device) for tensor in tensors)
         return
     known: list[Any] = [None] * ranks.count
     group.all_gather_object(known, [Place.of(tensor) for tensor in tensors])
     for source, places in enumerate(known):
         for index, place in enumerate(places):
             mine = source == ranks.rank
-            tensor = tensors[index].contiguous() if mine else place.empty()
+            there = place._replace(kind=device.type if device else place.kind)
+            tensor = tensors[index].to(there.kind).contiguous() if mine else there.empty()
             if tensor.numel():
                 group.broadcast(_bytes(tensor), source)
             yield tensor

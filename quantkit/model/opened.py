@@ -29,7 +29,7 @@ from quantkit.model.skeleton import (
     persistent_buffers,
     tied_to,
 )
-from quantkit.model.walk import embed, leave, once, release
+from quantkit.model.walk import Keep, embed, leave, once, release
 from quantkit.model.weight_map import Convert, Place, WeightMap, map_weights
 
 if TYPE_CHECKING:
@@ -224,11 +224,13 @@ class OpenModel:
                     linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
         return block
 
-    def enter(self, *input_ids: torch.Tensor) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    def enter(
+        self, *input_ids: torch.Tensor, keep: Keep = lambda hidden: hidden
+    ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them.
 
         Each of `input_ids` is int64 (windows, length), each batch (sequences, length, width) in
-        `dtype`. The lists of calls are per batch, one entry for each block.
+        `dtype`, as `keep` leaves it. The lists of calls are per batch, one entry for each block.
         """
         for windows in input_ids:
             check_ids(self, windows)
@@ -237,7 +239,7 @@ class OpenModel:
             for windows in input_ids
             for ids in torch.split(windows.to(self.device), batch_size(windows.shape[1]))
         ]
-        return embed(self.skeleton, self.load, batches)
+        return embed(self.skeleton, self.load, batches, keep)
 
     def walk(
         self, *input_ids: torch.Tensor, report: Report = silent

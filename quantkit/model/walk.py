@@ -18,6 +18,9 @@ from quantkit.model.skeleton import Skeleton, persistent_buffers, said
 LoadModule = Callable[[str, nn.Module], None]
 """Gives module `name` real parameters in place of its meta ones (its own, not its children's)."""
 
+Keep = Callable[[torch.Tensor], torch.Tensor]
+"""Takes hidden states to where they wait: the host's memory, or where they are."""
+
 
 class Stop(Exception):  # noqa: N818 - control flow, not an error
     """Ends a forward early."""
@@ -46,12 +49,16 @@ _AT_ONCE: WeakSet[nn.Module] = WeakSet()
 
 
 def embed(
-    skeleton: Skeleton, load: LoadModule, batches: Iterable[torch.Tensor]
+    skeleton: Skeleton,
+    load: LoadModule,
+    batches: Iterable[torch.Tensor],
+    keep: Keep = lambda hidden: hidden,
 ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
     """Per batch of token ids: the first block's hidden states, and the calls of all blocks.
 
     A batch is int64 (sequences, length); hidden states are (sequences, length, width) in the dtype
-    that `load` gives. What is equal in two calls (rotary tables, masks, positions) is kept once.
+    that `load` gives, as `keep` leaves them. What is equal in two calls (rotary tables, masks,
+    positions) is kept once.
 
     Raises:
         RefusedError: the model changes hidden states between two blocks.
@@ -66,7 +73,7 @@ def embed(
         _STREAMS[skeleton.model] = streams = len(hidden) if before else 0
         calls[index] = replace(given, streams=streams)
         if index + 1 == count:
-            entered.append(beside(hidden, streams))
+            entered.append(keep(beside(hidden, streams)))
             raise Stop
         return hidden
 
@@ -78,7 +85,7 @@ def embed(
                 found = list(calls.values())
                 by_batch.append(_sharing(found, by_batch[0]) if by_batch else found)
     except _Absent:
-        return embed(skeleton, load, batches)
+        return embed(skeleton, load, batches, keep)
     return entered, by_batch
 
 

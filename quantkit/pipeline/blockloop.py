@@ -4,7 +4,8 @@ At the first linear of a group the forward of each batch is paused with its inpu
 are paused there the group's statistics are complete, the group is solved, its weights are replaced
 by the dequantized ones, and the forwards continue. So each group sees the real outputs of its
 quantized predecessors, at the cost of one forward. All experts of a block pause together. A weight
-that several blocks share is quantized in the first that calls it.
+that several blocks share is quantized in the first that calls it. Where memory is short, forwards
+are replayed up to each group instead of waiting there: the same numbers, computed again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,19 +14,21 @@ from functools import partial
 from itertools import groupby
 
 import torch
-from greenlet import greenlet
 
 from quantkit.core.errors import IntegrityError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.ranks import Ranks
+from quantkit.core.resources import Holding
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.qtensor import QTensor
-from quantkit.grid.transfer import beside
+from quantkit.grid.transfer import beside, to_host
 from quantkit.model.calls import BlockInputs
 from quantkit.model.matrices import place
 from quantkit.model.opened import OpenModel, batch_size, drop
 from quantkit.model.structure import LinearGroup, Structure
+from quantkit.model.walk import Keep
+from quantkit.pipeline.forward import Forward
 from quantkit.pipeline.groups import BlockState, Groups, SolverConfig
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.pauses import Place, pause_at
@@ -50,7 +53,8 @@ def quantize_blocks(
             the traced one; the message names the module.
     """
     own = None if input_ids is None else _own_windows(input_ids, solver.ranks)
-    batches, calls = ([], []) if own is None or not len(own) else model.enter(own)
+    keep = _keeping(solver.holding)
+    batches, calls = ([], []) if own is None or not len(own) else model.enter(own, keep=keep)
     shared = Shared(model, solver.schemes)
     count = len(model.skeleton.blocks)
     with ThreadPoolExecutor(1) as reader:
@@ -90,12 +94,17 @@ def _solve_blindly(block: Groups, groups: Iterable[LinearGroup], *notes: str) ->
             block.solve(group, notes=notes)
 
 
+def _keeping(holding: Holding) -> Keep:
+    """How tensors wait between two forwards."""
+    return to_host if holding.offloaded else lambda hidden: hidden
+
+
 def _run(
     groups: Groups, batches: list[torch.Tensor], calls: list[BlockInputs]
 ) -> list[torch.Tensor]:
     """Each batch's output of the block, whose groups are solved meanwhile.
 
-    Batches, in and out, are (sequences, length, width) in the model's dtype.
+    Batches, in and out, are (sequences, length, width) in the model's dtype; the list is reused.
 
     Raises:
         IntegrityError: a batch takes another way through the block than the traced one.
@@ -103,18 +112,23 @@ def _run(
     state, solver = groups.state, groups.solver
     quantized = [g for g in state.structure.groups if state.scheme(solver, g) is not None]
     stages = [list(found) for _, found in groupby(quantized, lambda g: g.stage or g.names)]
-    where = Place(state.block, state.name, solver.experts, state.expert_tokens)
+    keep, device = _keeping(solver.holding), state.model.device
+    tokens, ranks = state.expert_tokens, solver.ranks
+    where = Place(state.block, state.name, solver.experts, tokens, device, ranks, keep)
     pauses = [pause_at(where, stage) for stage in stages]
-    runs = [greenlet(call.run) for call in calls]
-    outputs = [run.switch(state.block, hidden) for run, hidden in zip(runs, batches, strict=True)]
+    forwards = [Forward(state.block, call, device, solver.holding) for call in calls]
     for pause in pauses:
-        if pause.arrived != len(runs):
+        for index, forward in enumerate(forwards):
+            forward.go_on(batches[index])
+        if pause.arrived != len(batches):
             raise _astray(pause.where)
         pause.solve(groups)
-        outputs = [run.switch() for run in runs]
-    if not all(run.dead for run in runs):
-        raise _astray(state.name)
-    return outputs
+    for index, forward in enumerate(forwards):
+        output = forward.go_on(batches[index])
+        if output is None:
+            raise _astray(state.name)
+        batches[index] = keep(output)
+    return batches
 
 
 def _astray(where: str) -> IntegrityError:

@@ -13,6 +13,7 @@ from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
 from quantkit.core.method import Solved
 from quantkit.core.progress import Progress, Report
+from quantkit.core.resources import PAUSED, Holding
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.grid.digest import codes_sha256
@@ -48,7 +49,8 @@ def build(
     writer.write_json("config.json", edited_config(model.checkpoint.config, block))
     trust = session.trust_remote_code
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
-    solver = solver_of(prepared, session)
+    memory = prepared.plan.memory
+    solver = solver_of(prepared, memory.holding if memory else PAUSED, session)
     hashing: list[Future[ModuleRecord]] = []
     tokens: dict[str, tuple[int, ...]] = {}
     written: set[str] = set()
@@ -78,19 +80,19 @@ def build(
 
 
 def assist(
-    prepared: Prepared, input_ids: torch.Tensor | None, session: Session = Session()
+    prepared: Prepared, holding: Holding, input_ids: torch.Tensor | None, session: Session
 ) -> None:
     """The part of `build` that ranks other than the first have: nothing is written."""
-    solver = solver_of(prepared, session)
+    solver = solver_of(prepared, holding, session)
     for _ in quantize_blocks(prepared.model, prepared.structure, solver, input_ids):
         pass
 
 
-def solver_of(prepared: Prepared, session: Session) -> SolverConfig:
+def solver_of(prepared: Prepared, holding: Holding, session: Session) -> SolverConfig:
     """With what the blocks of a prepared model are solved."""
     policy = prepared.plan.recipe.calibration.experts
-    schemes = prepared.plan.schemes
-    return SolverConfig(prepared.method, prepared.options, schemes, policy, session.ranks)
+    schemes, ranks = prepared.plan.schemes, session.ranks
+    return SolverConfig(prepared.method, prepared.options, schemes, policy, ranks, holding)
 
 
 def _leave(

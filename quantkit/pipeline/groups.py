@@ -11,6 +11,7 @@ from quantkit.core import registry
 from quantkit.core.method import Method, Solved
 from quantkit.core.ranks import ALONE, Ranks
 from quantkit.core.recipe import ExpertTokens
+from quantkit.core.resources import PAUSED, Holding
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import int8_per_token
 from quantkit.grid.rows import dealt
@@ -26,7 +27,7 @@ class SolverConfig:
     """The method, its options, and the scheme of every linear that is quantized (by full name).
 
     `experts`: which tokens experts are calibrated on, as `CalibrationSpec` states it. `ranks`: the
-    processes that share the work.
+    processes that share the work. `holding`: how forwards reach the groups.
     """
 
     method: Method
@@ -34,6 +35,7 @@ class SolverConfig:
     schemes: Mapping[str, Scheme]
     experts: ExpertTokens = "routed"
     ranks: Ranks = ALONE
+    holding: Holding = PAUSED
 
 
 @dataclass
@@ -107,11 +109,6 @@ class Groups:
     state: BlockState
     solver: SolverConfig
 
-    @property
-    def ranks(self) -> Ranks:
-        """The processes that share the work."""
-        return self.solver.ranks
-
     def solve(
         self, group: LinearGroup, stats: InputStats | None = None, notes: tuple[str, ...] = ()
     ) -> InputChange | None:
@@ -120,7 +117,7 @@ class Groups:
         All ranks call it with the same statistics, and share the rows. `notes` on the statistics
         become notes on the linears.
         """
-        return self.put(group, self.draft(group, stats, notes, self.ranks))
+        return self.put(group, self.draft(group, stats, notes, self.solver.ranks))
 
     def draft(
         self,
@@ -162,6 +159,7 @@ class Groups:
         if draft.divided is not None and pair is not None:
             divided = fold(state, pair, draft.divided)
             if pair.kind == "linear" and group.stage:
+                _renew(state, pair.producer)
                 divided = None  # its inner input is computed anew, by a divided producer
         for name, result in zip(group.names, draft.solved, strict=True):
             state.solved[state.full(name)] = result
@@ -196,23 +194,21 @@ def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:
 
 
 def fold(state: BlockState, pair: ScalePair, wanted: torch.Tensor) -> torch.Tensor:
-    """Divide the producer by about `wanted`, fp32 (columns,); returns `factors_of` it.
+    """Divide what is stored of the producer by about `wanted`, fp32 (columns,).
 
-    The module changes in place.
+    Returns `factors_of` it. The module stays as it is: forwards have its output already, or
+    compute it again, and divide that.
     """
     producer = state.block.get_submodule(pair.producer)
     if pair.kind == "linear":
         rows = _power_of_two(pair.rows(wanted))
-        _divide_linear(state, pair.producer, producer, rows)
+        _divide_linear(state, pair.producer, rows)
     else:
         rows, weight = _divided_norm(state, pair, wanted)
         state.changed[state.model.stored_name(state.full(f"{pair.producer}.weight"))] = weight
-        producer.weight.data.copy_(weight)  # type: ignore[operator]  # a Parameter
-    bias = getattr(producer, "bias", None)
-    if bias is not None:
+    if getattr(producer, "bias", None) is not None:
         name, value = state.source(f"{pair.producer}.bias")
         state.changed[name] = (value.float() / rows).to(value.dtype)
-        bias.data.copy_(state.changed[name])
     return pair.columns(rows)
 
 
@@ -251,19 +247,26 @@ def _divided_norm(
     return torch.where(good, taken, torch.ones_like(taken)), torch.where(good, new, value)
 
 
-def _divide_linear(state: BlockState, name: str, producer: nn.Module, s: torch.Tensor) -> None:
+def _divide_linear(state: BlockState, name: str, s: torch.Tensor) -> None:
     """Divide the rows of a linear by powers of two, fp32 `s` (rows,): its scales if quantized."""
     done = state.solved.get(state.full(name))
     if done is None:
+        producer = state.block.get_submodule(name)
         source, value = state.source(f"{name}.weight")
         rows = s if is_transposed(producer) else s[:, None]
         state.changed[source] = (value.float() / rows).to(value.dtype)
         producer.weight.data.copy_(state.changed[source])  # type: ignore[operator]  # a Parameter
         return
     scales = (done.qtensor.scales.float() / s[:, None]).to(done.qtensor.scales.dtype)
-    qtensor = replace(done.qtensor, scales=scales)
-    state.solved[state.full(name)] = replace(done, qtensor=qtensor)
-    place(producer, qtensor.dequantize())
+    state.solved[state.full(name)] = replace(done, qtensor=replace(done.qtensor, scales=scales))
+
+
+def _renew(state: BlockState, name: str) -> None:
+    """Have a linear that was divided compute so, too."""
+    linear = state.block.get_submodule(name)
+    place(linear, state.solved[state.full(name)].qtensor.dequantize())
+    if linear.bias is not None:
+        linear.bias.data.copy_(state.source(f"{name}.bias")[1])  # type: ignore[operator]  # as above
 
 
 def _input_change(divided: torch.Tensor | None, scheme: Scheme) -> InputChange | None:

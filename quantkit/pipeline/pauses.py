@@ -1,7 +1,7 @@
 """Where the forwards of a block wait: at the first linear of a group, or before all experts.
 
 A pause is a switch of greenlets, which returns to the loop once a batch has arrived. When all have,
-the loop solves what waits here, and switches back.
+the loop solves what waits here, and forwards go on, or begin anew and pass.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +14,13 @@ from greenlet import getcurrent, greenlet
 from torch import nn
 
 from quantkit.core.errors import IntegrityError, QuantkitError
-from quantkit.core.ranks import Ranks
+from quantkit.core.ranks import ALONE, Ranks
 from quantkit.core.recipe import ExpertTokens
 from quantkit.grid.exchange import deal, exchange, stream
 from quantkit.model.experts import STAGES, Inputs
 from quantkit.model.skeleton import linear_facts
 from quantkit.model.structure import LinearGroup
+from quantkit.model.walk import Keep
 from quantkit.stats.experts import ENOUGH, known_enough
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputChange, InputStats
@@ -27,10 +28,6 @@ from quantkit.stats.inputs import InputChange, InputStats
 
 class Block(Protocol):
     """What solves the groups of a block: `pipeline.groups.Groups`."""
-
-    @property
-    def ranks(self) -> Ranks:
-        """The processes that share the work."""
 
     def solve(self, group: LinearGroup, stats: InputStats | None) -> InputChange | None:
         """Quantize a group in place, with all ranks; the change of its input."""
@@ -54,12 +51,18 @@ class Pause(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """A block and its module path, what its experts learn from, and `tokens` as in `BlockState`."""
+    """A block and its module path, what its experts learn from, and `tokens` as in `BlockState`.
+
+    Several `ranks` keep a group's inputs, as `keep` leaves them, until all of theirs are there.
+    """
 
     block: nn.Module
     name: str
     policy: ExpertTokens
     tokens: dict[str, tuple[int, ...]]
+    device: torch.device
+    ranks: Ranks = ALONE
+    keep: Keep = lambda inputs: inputs
 
 
 def pause_at(place: Place, groups: Sequence[LinearGroup]) -> Pause:
@@ -70,15 +73,16 @@ def pause_at(place: Place, groups: Sequence[LinearGroup]) -> Pause:
 class GroupPause:
     """Hooks that pause at the first linear of a group, and change the input of all its linears.
 
-    The inputs are (.., in_features) in the model's dtype, and are kept by the waiting forwards in
-    any case. Linears that a forward calls again pause at the last call.
+    The inputs are (.., in_features) in the model's dtype; one rank alone sums them up as they
+    arrive. Linears that a forward calls again pause at the last call.
     """
 
     def __init__(self, place: Place, group: LinearGroup) -> None:
-        self.group, self.where = group, f"{place.name}.{group.names[0]}"
+        self.place, self.group, self.where = place, group, f"{place.name}.{group.names[0]}"
+        self.collector = InputCollector(mixes_tokens=group.mixes_tokens, ranks=place.ranks)
         self.waiting: list[torch.Tensor] = []
         self.change: InputChange | None = None
-        self.arrived = 0
+        self.arrived, self.solved = 0, False
         self.left: dict[greenlet, int] = {}
         first, *others = (place.block.get_submodule(name) for name in group.names)
         first.register_forward_pre_hook(self._stop)
@@ -87,20 +91,27 @@ class GroupPause:
 
     def solve(self, block: Block) -> None:
         """As `Pause`."""
-        ranks = block.ranks
-        collector = InputCollector(mixes_tokens=self.group.mixes_tokens, ranks=ranks)
-        stats = gathered(collector, stream(ranks, self.waiting), self.where)
+        coming = stream(self.place.ranks, self.waiting, self.place.device)
+        stats = gathered(self.collector, coming, self.where)
         self.waiting.clear()
-        self.change = block.solve(self.group, stats)
+        self.change, self.solved = block.solve(self.group, stats), True
 
     def _stop(self, module: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        self.waiting.append(arguments[0])
-        forward = getcurrent()
-        self.left[forward] = self.left.get(forward, self.group.calls) - 1
-        if not self.left[forward]:
-            self.arrived += 1
-            forward.parent.switch()
+        if not self.solved:
+            self._take(arguments[0])
         return self._follow(module, arguments)
+
+    def _take(self, inputs: torch.Tensor) -> None:
+        if self.place.ranks.alone:
+            self.collector.add(inputs)
+        else:
+            self.waiting.append(self.place.keep(inputs))
+        left = self.left.pop(getcurrent(), self.group.calls) - 1
+        if left:
+            self.left[getcurrent()] = left
+        else:
+            self.arrived += 1
+            getcurrent().parent.switch()
 
     def _follow(self, _: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
         return arguments[0] if self.change is None else self.change(arguments[0])
@@ -119,13 +130,13 @@ class ExpertPause:
         self.width = linear_facts("", place.block.get_submodule(groups[0].names[0])).in_features
         self.alike = stage == STAGES[0]  # a token is the same input to all experts
         self.waiting: list[Inputs] = []
-        self.where, self.arrived = f"{place.name}.{groups[0].stage}", 0
+        self.where, self.arrived, self.solved = f"{place.name}.{groups[0].stage}", 0, False
         self.changes: dict[int, InputChange | None] = {}
         place.block.get_submodule(groups[0].stage).register_forward_pre_hook(self._stop)
 
     def solve(self, block: Block) -> None:
         """As `Pause`."""
-        ranks = block.ranks
+        ranks = self.place.ranks
         batches = [
             counts for each in exchange(ranks, [i.counts for i in self.waiting]) for counts in each
         ]
@@ -149,6 +160,7 @@ class ExpertPause:
                 self.changes[group.expert] = block.put(group, found)
         self.place.tokens[f"{self.place.name}.{self.stack}"] = tuple(sent)
         self.waiting.clear()
+        self.solved = True
 
     def _dealt(
         self,
@@ -193,9 +205,10 @@ class ExpertPause:
         return f"{self.place.name}.{group.names[0]}"
 
     def _stop(self, _: nn.Module, arguments: tuple[Inputs]) -> tuple[Inputs]:
-        self.waiting.append(arguments[0])
-        self.arrived += 1
-        getcurrent().parent.switch()
+        if not self.solved:
+            self.waiting.append(arguments[0])
+            self.arrived += 1
+            getcurrent().parent.switch()
         return (arguments[0].changed(self._changed),)
 
     def _changed(self, expert: int, inputs: torch.Tensor) -> torch.Tensor:

@@ -1,22 +1,17 @@
 """The memory and time that a run needs on this machine, planned before it starts."""
 
-import re
-from collections.abc import Iterator
+import math
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-
-import torch
 
 from quantkit.bench.memory import resident_bytes
 from quantkit.bench.throughput import run_kernels, time_machine
 from quantkit.checkpoint.dtypes import DTYPE_NAMES
-from quantkit.checkpoint.files import found_in
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import ResourceError
 from quantkit.core.plan import Plan
 from quantkit.core.progress import Report, silent
-from quantkit.core.ranks import ALONE, Ranks
-from quantkit.core.resources import Work
+from quantkit.core.resources import OFFLOADED, PAUSED, REPLAYED, Holding, Work
 from quantkit.core.units import size
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.measure import peak_rss
@@ -27,12 +22,11 @@ from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.run.estimate import on_machine
 from quantkit.planning.run.files import Run, plan_run
 from quantkit.planning.run.timing import MachineSpeed, recall, remember
+from quantkit.runs.ceiling import MARGIN, Ceiling
 
-CPU = torch.device("cpu")
 LARGE = 200_000_000
 """From so many weights on a run takes minutes, and half a minute of timing is worth it."""
-MARGIN = 1.1
-"""A run is refused only if its planned memory exceeds the free memory by this factor."""
+FEWER = "fewer or shorter calibration windows, e.g. --samples 32"
 
 
 def plan_here(
@@ -42,13 +36,16 @@ def plan_here(
     report: Report = silent,
     *,
     timed: bool = True,
+    holding: Holding = PAUSED,
+    ranks: int = 1,
 ) -> Plan:
     """The plan of a prepared run, with its memory and time on this machine.
 
     `windows`: number and length of the calibration windows; (0, 0) without calibration. `timed`:
-    time the machine now if that was not done and the run is long enough.
+    time the machine now if that was not done and the run is long enough. `holding` and `ranks` as
+    in `planning.run.files.Run`.
     """
-    plan = plan_prepared(prepared, windows, max_shard_size)
+    plan = plan_prepared(prepared, windows, max_shard_size, holding, ranks)
     if prepared.model.device.type != "cpu" or plan.time is None:
         return plan
     run_kernels()
@@ -68,7 +65,53 @@ def machine_speed(work: Work, report: Report) -> MachineSpeed | None:
     return speed
 
 
-def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: int) -> Plan:
+def plan_within(
+    ceiling: Ceiling,
+    prepared: Prepared,
+    windows: tuple[int, ...],
+    max_shard_size: int,
+    report: Report = silent,
+    *,
+    timed: bool = True,
+) -> Plan:
+    """As `plan_here`, in the first way that fits into `ceiling`, or the leanest where none does."""
+    tried: list[Plan] = []
+    for holding in ways(prepared, windows):
+        plan = plan_here(
+            prepared,
+            windows,
+            max_shard_size,
+            report,
+            timed=timed,
+            holding=holding,
+            ranks=ceiling.ranks,
+        )
+        if ceiling.holds(plan):
+            return plan
+        tried.append(plan)
+    return min(tried, key=lambda plan: plan.memory.peak.bytes if plan.memory else 0)
+
+
+def ways(prepared: Prepared, windows: tuple[int, ...]) -> tuple[Holding, ...]:
+    """How the run can hold its activations, the fastest way first.
+
+    What calls a linear again is not replayed: the first call would see the quantized weight, where
+    a forward that waits at the last call has seen the original.
+    """
+    groups = (group for kind in prepared.structure.kinds for group in kind.groups)
+    if not windows[0] or any(group.calls > 1 for group in groups):
+        return (PAUSED,)
+    on_cpu = prepared.model.device.type == "cpu"
+    return (PAUSED, REPLAYED) if on_cpu else (PAUSED, REPLAYED, OFFLOADED)
+
+
+def plan_prepared(
+    prepared: Prepared,
+    windows: tuple[int, ...],
+    max_shard_size: int,
+    holding: Holding = PAUSED,
+    ranks: int = 1,
+) -> Plan:
     """The plan with the machine-independent resources, from the traced linears and groups."""
     model, schemes = prepared.model, prepared.plan.schemes
     config = model.text_config
@@ -92,6 +135,8 @@ def plan_prepared(prepared: Prepared, windows: tuple[int, ...], max_shard_size: 
         length=windows[1],
         max_shard_size=max_shard_size,
         device=model.device.type,
+        holding=holding,
+        ranks=ranks,
     )
     inventory = inventory_from_headers(_cut(model), shape)
     files, memory, time = plan_run(inventory, quantized, run)
@@ -109,75 +154,37 @@ def _cut(model: OpenModel) -> dict[str, TensorInfo]:
     return names
 
 
-def require_memory(plan: Plan, device: torch.device = CPU, ranks: Ranks = ALONE) -> None:
-    """Check that the planned peak fits into the free memory of a CPU or CUDA device.
-
-    On a CPU that of all ranks together, which are taken to run on this machine.
+def require_memory(plan: Plan, ceiling: Ceiling, remedy: Callable[[], str] = lambda: FEWER) -> None:
+    """Check that a run fits into `ceiling`; `remedy` says what would.
 
     Raises:
-        ResourceError: it exceeds free memory by more than MARGIN.
+        ResourceError: it exceeds its limit, or free memory by more than MARGIN.
     """
-    if device.type == "cuda":
-        free: int | None = _free_of(device)
-    else:
-        free = available_bytes() if plan.memory and plan.memory.rss_bytes else None
-    if free is None or plan.memory is None:
-        return
-    most = plan.memory.peak
-    needed = most.bytes * (ranks.count if device.type == "cpu" else 1)
-    if needed > MARGIN * free:
-        of = "memory" if device.type == "cpu" else f"memory on {device}"
-        raise ResourceError(
-            f"the run needs about {size(needed)} of {of}, but {size(free)} are free",
-            why=f"{most.name}: {most.rule}",
-            hint="fewer or shorter calibration windows, e.g. --samples 32",
+    if plan.memory is not None and not ceiling.holds(plan, MARGIN):
+        most = plan.memory.peak
+        raise ResourceError(ceiling.misfit(plan), why=f"{most.name}: {most.rule}", hint=remedy())
+
+
+def what_fits(
+    plan: Plan, ceiling: Ceiling, prepared: Prepared, windows: tuple[int, ...], max_shard_size: int
+) -> str:
+    """Options with which a run of `windows` fits that does not as it is planned."""
+    base = plan.memory.base_bytes if plan.memory else None
+
+    def fits(samples: int) -> bool:
+        plans = (
+            plan_prepared(prepared, (samples, windows[1]), max_shard_size, holding, ceiling.ranks)
+            for holding in ways(prepared, (samples, windows[1]))
         )
+        return any(ceiling.holds(on_machine(each, None, base), MARGIN) for each in plans)
 
-
-def _free_of(device: torch.device) -> int:
-    """Bytes that a CUDA device has left, those that torch keeps for later included."""
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free: int = torch.cuda.mem_get_info(device)[0]
-    return free + kept
-
-
-def available_bytes(
-    proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """Free memory in bytes, including swap; None if the system does not report it.
-
-    The smallest of the machine's and that of each control group of this process.
-    """
-    try:
-        lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
-        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
-        free = (kilobytes["MemAvailable"] + kilobytes["SwapFree"]) * 1024
-    except (OSError, KeyError, ValueError, IndexError):
-        return None
-    return min([free, *_left_to_groups(proc, groups)])
-
-
-def _left_to_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Bytes left under the limit of each control group (v2 or v1) of this process.
-
-    A container sees its own group as the root. The page cache counts as used, but is reclaimable.
-    """
-    own = found_in(proc / "self" / "cgroup", r"^0::/(.*)$") or ""
-    older = found_in(proc / "self" / "cgroup", r"^\d+:(?:.*,)?memory(?:,.*)?:/(.*)$") or ""
-    ways = (
-        (groups, own, "memory.max", "memory.current", r"^(?:in)?active_file (\d+)$"),
-        (
-            groups / "memory",
-            older,
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-            r"^total_(?:in)?active_file (\d+)$",
-        ),
-    )
-    for root, name, limit, used, cached in ways:
-        for folder in (root / name, *(root / parent for parent in Path(name).parents)):
-            most, taken = (found_in(folder / file, r"^(\d+)$") for file in (limit, used))
-            if most and taken:
-                stat = found_in(folder / "memory.stat", r"(?s)(.*)") or ""
-                pages = sum(map(int, re.findall(cached, stat, re.MULTILINE)))
-                yield max(0, int(most) - int(taken) + pages)
+    least, most = int(prepared.method.needs_inputs), windows[0]
+    found = []
+    if least < most and fits(least):
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (middle, most) if fits(middle) else (least, middle)
+        found.append(f"--samples {least}")
+    if replace(ceiling, limit=None).holds(plan, MARGIN):
+        found.append(f"{ceiling.option} {math.ceil(ceiling.whole(plan) / 10**7) / 100:g}GB")
+    return " or ".join(found) or f"a machine with {size(ceiling.beside(plan))} of free memory"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from quantkit.core.manifest import FILE_NAME, Manifest
 from quantkit.core.notebook import html_table
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
+from quantkit.core.resources import PAUSED
 from quantkit.core.session import Session
 from quantkit.eval.report.load import study_of_manifest
 from quantkit.eval.report.page import render
+from quantkit.grid.exchange import exchange
 from quantkit.pipeline.build import assist, build
 from quantkit.pipeline.calibrate import calibrate, shareable
 from quantkit.pipeline.folder import ModelFolder
@@ -34,7 +37,8 @@ from quantkit.results.gates import SMOKE, engine_support, judge, unscored
 from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.runs.card import model_card
-from quantkit.runs.forecast import plan_here, require_memory
+from quantkit.runs.ceiling import bounded, ceiling_of
+from quantkit.runs.forecast import plan_within, require_memory, what_fits
 
 PAGE = "report.html"
 
@@ -121,7 +125,11 @@ def ready(
 def assist_with(source: Source, recipe: Recipe, session: Session) -> None:
     """The part of ranks other than the first in a run that `ready` begins and `produce` ends."""
     _, prepared, calibration = ready(source, recipe, session)
-    assist(prepared, calibration.input_ids if calibration else None, session)
+    device = prepared.model.device
+    with bounded(device, session):
+        ceiling_of(device, session)  # in which the first rank plans
+        holding = exchange(session.ranks, PAUSED)[0]
+        assist(prepared, holding, calibration.input_ids if calibration else None, session)
 
 
 def produce(
@@ -164,12 +172,16 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     map_large_tensors()
     ids = order.calibration.input_ids if order.calibration else None
     windows = (0, 0) if ids is None else tuple(ids.shape)
-    plan = plan_here(order.prepared, windows, order.max_shard_size, session.report)
-    prepared = replace(order.prepared, plan=plan)
+    device, shards = order.prepared.model.device, order.max_shard_size
+    ceiling = ceiling_of(device, session)
+    plan = plan_within(ceiling, order.prepared, windows, shards, session.report)
     session.report(Progress("plan", 1, 1, summary(plan)))
-    require_memory(plan, order.prepared.model.device, session.ranks)
+    remedy = partial(what_fits, plan, ceiling, order.prepared, windows, shards)
+    require_memory(plan, ceiling, remedy)
+    exchange(session.ranks, plan.memory.holding if plan.memory else PAUSED)
+    prepared = replace(order.prepared, plan=plan)
     specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
-    with ArtifactWriter(order.output, specs, order.max_shard_size) as writer:
+    with bounded(device, session), ArtifactWriter(order.output, specs, shards) as writer:
         built = build(prepared, writer, ids, session)
         document = document_of(shareable(prepared.plan.recipe))
         manifest = manifest_of(order.original.source, prepared, document, order.calibration, built)

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from time import monotonic, sleep
@@ -16,6 +17,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # a
 
 from quantkit.core import errors
 from quantkit.core.errors import InputError, QuantkitError, ResourceError
+from quantkit.core.progress import silent
 from quantkit.core.ranks import Ranks
 from quantkit.core.session import Session
 from quantkit.pipeline.start import device_of
@@ -105,7 +107,7 @@ def _started(session: Session, devices: Sequence[str], assist: Assist) -> Iterat
     store = TCPStore("127.0.0.1", 0, len(devices), is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("spawn")
     told = context.SimpleQueue()
-    quiet = Session(session.device, session.trust_remote_code)
+    quiet = replace(session, report=silent)
     others = [
         context.Process(
             target=_assist, args=(assist, quiet, rank, devices, store.port, told), daemon=True

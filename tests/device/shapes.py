@@ -5,6 +5,7 @@ the disk.
 """
 
 import json
+import math
 import struct
 from dataclasses import replace
 from math import prod
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from quantkit.grid.transfer import to_host
 from tests.device.counts import Counts
 from tests.device.pretended import held_bytes, peak_bytes, pretended
 
@@ -83,20 +85,28 @@ def prepared_for(folder: Path, recipe: str, **flags: Any) -> Any:
     return Prepared(model, structure, plan, method, output, options)
 
 
-def run_blocks(prepared: Any, windows: int, length: int) -> tuple[Counts, int]:
+def run_blocks(
+    prepared: Any, windows: int, length: int, holding: Any = None, most: float = math.inf
+) -> tuple[Counts, int]:
     """What its blocks ask of the device on so many tokens, and the most bytes that they hold there.
 
-    Reading, forward and solving; encoding is left out.
+    Reading, forward and solving; encoding is left out. `holding` as in `SolverConfig`; the device
+    has room for `most` bytes.
     """
     from quantkit.pipeline import blockloop, groups
 
     # its name in commits before there were experts
     config = getattr(groups, "SolverConfig", None) or groups.Job  # type: ignore[attr-defined]
     solver = config(prepared.method, prepared.options, prepared.plan.schemes)
+    if holding is not None:
+        solver = replace(solver, holding=holding)
     ids = torch.zeros(windows, length, dtype=torch.int64)
-    with pretended(shapes_only=True) as seen:
+    with pretended(most, shapes_only=True) as seen:
         before = held_bytes()
-        prepared.model.enter(ids)
+        if holding is not None and holding.offloaded:
+            prepared.model.enter(ids, keep=to_host)
+        else:
+            prepared.model.enter(ids)
         twice = {name: counter + counter for name, counter in vars(seen).items()}
         for _ in blockloop.quantize_blocks(prepared.model, prepared.structure, solver, ids):
             pass

@@ -119,3 +119,34 @@ def test_peak_memory_of_128_experts_is_planned_and_holds_the_statistics_of_one(
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     planned, measured = map(int, done.stdout.split()[-2:])
     assert 0.9 < planned / measured < 1.1
+
+
+LIMITED_RUN = """
+import sys, quantkit
+model, out, most = sys.argv[1:]
+r = quantkit.build_recipe("nf4", samples=240, sequence_length=256)
+found = quantkit.quantize(model, out, recipe=r, evaluate=False, max_ram=int(most) or None)
+print(found.planned["peak_rss_bytes"], found.measured["peak_rss_bytes"])
+"""
+
+
+@pytest.mark.long
+def test_a_limit_is_kept_by_replaying_forwards(tmp_path: Path) -> None:
+    """61,440 tokens that wait hold 0.4 GB; their hidden states alone less than 0.1 GB."""
+    write(tmp_path / "model", 2)
+
+    def run(output: str, limit: int = 0) -> tuple[int, int]:
+        arguments = [str(tmp_path / "model"), str(tmp_path / output), str(limit)]
+        command = [sys.executable, "-c", LIMITED_RUN, *arguments]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        planned, measured = map(int, done.stdout.split()[-2:])
+        return planned, measured
+
+    planned, measured = run("free")
+    limit = planned - 50 * 10**6
+    less_planned, less = run("bound", limit)
+    assert less < limit
+    assert 0.9 < less_planned / less < 1.1
+    assert measured - less > 0.7 * (planned - less_planned) > 70 * 10**6
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("free", "bound")]
+    assert files[0] == files[1]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import quantkit
 from quantkit.checkpoint.reader import open_checkpoint
@@ -22,8 +23,8 @@ from quantkit.planning.model.headers import inventory_from_headers
 from quantkit.planning.run.files import Run, plan_run, quantized_by
 from quantkit.planning.run.quantization import plan_linears
 from quantkit.recipes.loader import build_recipe
-from quantkit.runs import forecast as module
-from quantkit.runs.forecast import available_bytes, plan_here, plan_prepared, require_memory
+from quantkit.runs.ceiling import ceiling_of
+from quantkit.runs.forecast import plan_here, plan_prepared, require_memory
 from tests.conftest import FAMILIES, LONG_TAIL
 
 RUN = """
@@ -107,78 +108,19 @@ def test_a_dry_run_is_the_plan_that_the_run_keeps(
 
 
 def test_a_run_that_cannot_fit_is_refused_before_it_begins(
-    tiny_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tiny_checkpoint: Callable[..., Path],
 ) -> None:
     prepared = start(open_model(tiny_checkpoint("llama")), build_recipe(samples=4))
     found = plan_here(prepared, (0, 0), DEFAULT_SHARD_SIZE)
     assert found.memory is not None
-    free = available_bytes()
-    assert free is not None
-    assert free > 10**8
-    require_memory(found)
-    vast = replace(found.memory.peak, bytes=2 * free)
+    here = ceiling_of(torch.device("cpu"))
+    assert here.free is not None
+    assert here.free > 10**8
+    require_memory(found, here)
+    vast = replace(found.memory.peak, bytes=2 * here.free)
     monstrous = replace(found, memory=replace(found.memory, stages=(vast,)))
     with pytest.raises(ResourceError, match="the run needs about") as caught:
-        require_memory(monstrous)
+        require_memory(monstrous, here)
     assert caught.value.exit_code == 5
     assert "--samples" in caught.value.hint
-    monkeypatch.setattr(module, "available_bytes", lambda: None)
-    require_memory(monstrous)
-
-
-def system(root: Path, cgroup: str, groups: dict[str, str]) -> tuple[Path, Path]:
-    """/proc and /sys/fs/cgroup of a machine with 8 GB free, and files of control groups."""
-    files = {"proc/meminfo": "MemAvailable: 7000000 kB\nSwapFree: 1000000 kB\n"}
-    files |= {"proc/self/cgroup": cgroup, **{f"groups/{k}": v for k, v in groups.items()}}
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root / "proc", root / "groups"
-
-
-MACHINE = 8_000_000 * 1024
-V1 = "memory/docker/1/memory."
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "groups", "left"),
-    [
-        ("", {}, MACHINE),
-        ("0::/\n", {"memory.max": "max\n", "memory.current": "5\n"}, MACHINE),
-        ("0::/\n", {"memory.max": "2000\n", "memory.current": "500\n"}, 1500),
-        ("0::/\n", {"memory.max": "2000\n", "memory.current": "2500\n"}, 0),
-        (
-            "0::/\n",
-            {
-                "memory.max": "2000",
-                "memory.current": "500",
-                "memory.stat": "anon 9\ninactive_file 100\nactive_file 50\n",
-            },
-            1650,
-        ),
-        (
-            "0::/pod/one\n",
-            {
-                "pod/one/memory.max": "max",
-                "pod/one/memory.current": "1",
-                "pod/memory.max": "900",
-                "pod/memory.current": "100",
-            },
-            800,
-        ),
-        (
-            "5:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::/system\n",
-            {f"{V1}limit_in_bytes": "700", f"{V1}usage_in_bytes": "100"},
-            600,
-        ),
-        (
-            "4:memory:/docker/1\n",
-            {"memory/memory.limit_in_bytes": "700", "memory/memory.usage_in_bytes": "200"},
-            500,
-        ),
-    ],
-)
-def test_a_container_has_what_its_limit_leaves(
-    tmp_path: Path, cgroup: str, groups: dict[str, str], left: int
-) -> None:
-    assert available_bytes(*system(tmp_path, cgroup, groups)) == left
+    require_memory(monstrous, replace(here, free=None))

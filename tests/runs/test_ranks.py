@@ -18,10 +18,12 @@ from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import InputError, ResourceError
 from quantkit.core.ranks import ALONE
 from quantkit.core.recipe import Recipe
+from quantkit.core.resources import OFFLOADED, REPLAYED, Holding
 from quantkit.core.session import Session
 from quantkit.grid.exchange import deal, exchange, stream
 from quantkit.model.embedded_model import FOLDER
 from quantkit.recipes.loader import build_recipe
+from quantkit.runs import forecast
 from quantkit.runs.produce import Order, assist_with, produce, ready
 from quantkit.runs.ranks import devices_of, ranks_of
 from tests.conftest import TinyCheckpoint
@@ -73,6 +75,18 @@ def test_any_number_of_ranks_makes_the_bytes_of_one(wanted: Runs, tmp_path: Path
         with ranks_of(Session(), ["cpu"] * count, partial(helped, wanted)) as session:
             assert session.ranks.count == count
             assert made(wanted, tmp_path / f"{count}", session) == alone
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("holding", [REPLAYED, OFFLOADED], ids=str)
+def test_ranks_that_replay_make_the_bytes_of_one(
+    wanted: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Holding
+) -> None:
+    """The first rank chooses the way; the others, in processes of their own, are told."""
+    alone = made(wanted, tmp_path / "alone")
+    monkeypatch.setattr(forecast, "ways", lambda *_: (holding,))
+    with ranks_of(Session(), ["cpu", "cpu"], partial(helped, wanted)) as session:
+        assert made(wanted, tmp_path / "two", session) == alone
 
 
 def test_torchrun_starts_the_ranks(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:

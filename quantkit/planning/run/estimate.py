@@ -22,6 +22,8 @@ def summary(plan: Plan) -> str:
         parts.append(f"{size(plan.memory.rss_bytes)} peak memory")
     elif plan.memory is not None:
         parts.append(f"{size(plan.memory.peak.bytes)} peak memory beside Python with torch")
+    if plan.memory is not None and plan.memory.holding.replayed:
+        parts.append(f"activations {plan.memory.holding}, {plan.memory.forwards:.1f} forwards")
     if plan.time is not None and plan.time.seconds is not None:
         parts.append(span(plan.time.seconds))
     return ", ".join(parts)

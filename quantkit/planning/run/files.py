@@ -2,14 +2,14 @@
 
 Files are laid out as the writer lays them out, headers included. Memory is counted along the way of
 `pipeline.blockloop`: two blocks (the next one is read meanwhile), what is still to be written of
-the last one, what all paused windows keep alive, the statistics of a group and what its method
-needs. All of it is above what Python with torch holds by itself, which is measured on the machine.
+the last one, what all windows keep alive, the statistics of a group and what its method needs. All
+of it is above what Python with torch holds by itself, which is measured on the machine.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from quantkit.checkpoint.shards import Shard, TensorSpec, artifact_specs, beside, plan_shards
 from quantkit.core.facts import STORED, LinearFacts
@@ -17,7 +17,15 @@ from quantkit.core.figure import Figure
 from quantkit.core.format import Format
 from quantkit.core.method import GroupShape, Method
 from quantkit.core.plan import Plan
-from quantkit.core.resources import TOKENS_PER_BATCH, Files, Memory, Time, Work
+from quantkit.core.resources import (
+    PAUSED,
+    TOKENS_PER_BATCH,
+    Files,
+    Holding,
+    Memory,
+    Time,
+    Work,
+)
 from quantkit.core.scheme import Scheme
 from quantkit.planning.model.inventory import Inventory, PlannedTensor
 from quantkit.stats.sizes import SAMPLE, sampled, statistics_bytes
@@ -33,8 +41,8 @@ Quantized = Mapping[str, tuple[LinearFacts, Scheme]]
 class Run:
     """How a model is to be quantized, as far as memory goes.
 
-    `windows` of `length` calibration tokens, 0 where no input is looked at. `dtype` is the model's
-    own as safetensors names it.
+    `windows` of `length` calibration tokens, 0 where no input is looked at, are shared by so many
+    `ranks`. `dtype` is the model's own as safetensors names it.
     """
 
     method: Method
@@ -45,11 +53,24 @@ class Run:
     length: int
     max_shard_size: int
     device: str = "cpu"
+    holding: Holding = PAUSED
+    ranks: int = 1
 
     @property
     def tokens(self) -> int:
         """Calibration tokens."""
         return self.windows * self.length
+
+    @property
+    def batch(self) -> int:
+        """Tokens of a batch."""
+        return min(self.tokens, max(1, TOKENS_PER_BATCH // max(1, self.length)) * self.length)
+
+    @property
+    def own(self) -> int:
+        """Tokens that a rank runs: those of whole batches."""
+        batches = -(-self.tokens // self.batch) if self.tokens else 0
+        return min(self.tokens, -(-batches // self.ranks) * self.batch)
 
     @property
     def itemsize(self) -> int:
@@ -69,10 +90,14 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[File
         if tensor.layer is not None and tensor.part != "other":
             layers.setdefault(tensor.layer, []).append(tensor)
     stages = [_embedding(inventory, run), _copying(inventory, quantized)]
-    work, held, seen = Work(), 0, set()
+    work, paused, held, seen = Work(), 0, 0, set()
     for index, tensors in sorted(layers.items()):
         groups = _groups(tensors, quantized)
-        work = sum((_work(group, quantized, run) for group in groups), work)
+        replays = _replays(groups) if run.holding.replayed else [0] * len(groups)
+        for group, times in zip(groups, replays, strict=True):
+            each = _work(group, quantized, run)
+            work += replace(each, forward=each.forward * (1 + times))
+            paused += each.forward
         own = (_shapes(tensors), _shapes(layers.get(index + 1, ())), held)
         if own in seen:
             continue
@@ -82,7 +107,10 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[File
         stages += _block(tensors, coming + held, quantized, run)
         held = sum(_encoded_bytes(*quantized[t.name], run) for t in tensors if t.name in quantized)
     files = Files({shard.name: shard.nbytes for shard in shards})
-    return files, Memory(tuple(stages)), Time(work, "F32" if run.itemsize == 4 else "BF16")
+    memory = Memory(
+        tuple(stages), holding=run.holding, forwards=work.forward / paused if paused else 1.0
+    )
+    return files, memory, Time(work, "F32" if run.itemsize == 4 else "BF16")
 
 
 def quantized_by(plan: Plan, inventory: Inventory) -> Quantized:
@@ -142,10 +170,11 @@ def _dtype_name(run: Run) -> str:
 
 def _embedding(inventory: Inventory, run: Run) -> Figure:
     """The embeddings, and the hidden states that they give."""
-    entered = run.tokens * run.hidden * run.itemsize
+    tokens = run.batch if run.holding.offloaded else run.own
+    entered = tokens * run.hidden * run.itemsize
     parts = [t for t in inventory.tensors if t.part == "embedding"] if run.tokens else []
     stored = 2 * sum(map(_elements, parts)) if run.dtype == "F16" and run.itemsize == 4 else 0
-    rule = f"embeddings in memory + {run.tokens:,} tokens x {run.hidden} x {run.itemsize} B"
+    rule = f"embeddings in memory + {tokens:,} tokens x {run.hidden} x {run.itemsize} B"
     return Figure("embedding", _computed(parts, run) + stored + entered, rule)
 
 
@@ -182,28 +211,70 @@ def _block(
     for group in groups:
         task = _task(group, quantized, run)
         first = quantized[group[0].name][0]
-        elements = _alive(group[0], task.inputs, queries, run.hidden, experts[_stage(group)])
-        paused = run.tokens * elements * run.itemsize
+        alive = _alive(group[0], task.inputs, queries, run.hidden, experts[_stage(group)])
+        waiting, coming = _waiting(run, alive, task.inputs, experts[_stage(group)])
+        paused = run.own * waiting * run.itemsize
         gathering, gathered = _statistics(task, run)
         if EXPERTS in first.name:  # of one at a time; beside it those of the layer
             gathering, gathered = gathering + gathered, 2 * gathered
+        stored = f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + "
         if run.tokens:
-            passing = 3 * TOKENS_PER_BATCH * max(task.inputs, run.hidden) * run.itemsize
-            size = weights + done + paused + gathering + passing
-            rule = (
-                f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + "
-                f"{run.tokens:,} tokens paused at `{first.name}` x {elements} x {run.itemsize} B "
-                f"+ statistics {gathering:,} B + a batch on its way {passing:,} B"
+            arriving = run.own * coming * run.itemsize
+            passing = _passing(run, task.inputs, alive)
+            size = weights + done + paused + arriving + gathering + passing
+            rule = stored + (
+                f"{run.own:,} tokens {run.holding} at `{first.name}` x {waiting + coming} x "
+                f"{run.itemsize} B + statistics {gathering:,} B + a batch on its way {passing:,} B"
             )
             yield Figure("forward", size, rule)
         solving = run.method.workspace(task)
-        rule = (
-            f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + "
-            f"paused inputs {paused:,} B + statistics {gathered:,} B + {run.method.name} on "
+        rule = stored + (
+            f"waiting inputs {paused:,} B + statistics {gathered:,} B + {run.method.name} on "
             f"`{first.name}` {solving:,} B"
         )
         yield Figure("solving", weights + done + paused + gathered + solving, rule)
         done += sum(_codes_bytes(*quantized[tensor.name]) for tensor in group)
+    if run.holding.replayed and groups:
+        widest = max(quantized[group[0].name][0].in_features for group in groups)
+        kept = 0 if run.holding.offloaded else run.own * run.hidden * run.itemsize
+        passing = _passing(run, widest, 3 * run.hidden)
+        rule = (
+            f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + hidden states "
+            f"{kept:,} B + a batch on its way {passing:,} B"
+        )
+        yield Figure("forward", weights + done + kept + passing, rule)
+
+
+def _waiting(run: Run, alive: int, inputs: int, experts: int) -> tuple[int, int]:
+    """Numbers of each token that wait at a group, and those that go once all have arrived.
+
+    A forward that is replayed leaves its block's input, and to experts their inputs and what their
+    router gave. Inputs that several ranks pass to each other wait until all have arrived.
+    """
+    if not run.holding.replayed:
+        return alive, 0
+    kept = 0 if run.holding.offloaded else run.hidden
+    if experts > 1:
+        return kept + run.hidden + 2 * experts, 0
+    return kept, inputs if run.ranks > 1 and not run.holding.offloaded else 0
+
+
+def _passing(run: Run, inputs: int, alive: int) -> int:
+    """Bytes of a batch on its way, beside what waits of it."""
+    passing = 3 * TOKENS_PER_BATCH * max(inputs, run.hidden)
+    if run.holding.replayed:
+        passing += run.batch * alive
+    return passing * run.itemsize
+
+
+def _replays(groups: Sequence[list[PlannedTensor]]) -> list[int]:
+    """How often a forward that is replayed comes through each group on its way to later ones.
+
+    Experts compute nothing before the forward goes on from their last pause.
+    """
+    stages = list(dict.fromkeys(map(_stage, groups)))
+    later = {stage: len(stages) - 1 - index for index, stage in enumerate(stages)}
+    return [0 if EXPERTS in group[0].name else later[_stage(group)] for group in groups]
 
 
 def _statistics(task: GroupShape, run: Run) -> tuple[int, int]:

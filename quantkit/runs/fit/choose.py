@@ -35,6 +35,7 @@ from quantkit.results.decision import finite
 from quantkit.results.fit_result import Fit, FitPoint, Served
 from quantkit.results.paired import paired_difference
 from quantkit.results.schema import EvalResult
+from quantkit.runs.ceiling import ceiling_of
 from quantkit.runs.fit.allocate import allocate, frontier
 from quantkit.runs.fit.effort import show_effort
 from quantkit.runs.fit.problem import (
@@ -151,7 +152,7 @@ def measure(
         raise RefusedError("fit needs calibration text", hint="--samples 128")
     windows = tuple(calibration.input_ids.shape)
     build = plan_here(problem.prepared, windows, DEFAULT_SHARD_SIZE, session.report)
-    require_memory(build, problem.prepared.model.device)
+    require_memory(build, ceiling_of(problem.prepared.model.device))
     show_effort(problem, calibration, build, machine_speed, session.report)
     return with_costs(problem, calibration, session.report), calibration
 

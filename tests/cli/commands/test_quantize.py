@@ -11,7 +11,7 @@ from quantkit.core.figure import Figure
 from quantkit.core.plan import Disposition, Plan
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
-from quantkit.core.resources import Files, Memory, Time, Work
+from quantkit.core.resources import REPLAYED, Files, Memory, Time, Work
 from quantkit.core.scheme import Scheme
 from quantkit.pipeline.measure import Cost
 from quantkit.recipes.loader import build_recipe, load_recipe
@@ -64,13 +64,14 @@ def test_flags_become_a_recipe_and_arguments(quantkit: Call, called: dict[str, A
     flags = (
         "--method awq --bits 3 --group-size channel --symmetric --format compressed-tensors "
         "--calibration text.jsonl --samples 7 --sequence-length 99 --set options.duo=true "
-        "--max-shard-size 2GB --device cpu --no-eval --trust-remote-code"
+        "--max-shard-size 2GB --device cpu --max-ram 9GB --no-eval --trust-remote-code"
     )
     code, _, err = quantkit("quantize", "org/name@main", "-o", "out", *flags.split())
     assert code == 0, err
     assert called["model"] == "org/name@main"
     assert called["output"] == Path("out")
     assert called["max_shard_size"] == 2 * 10**9
+    assert (called["max_ram"], called["max_vram"]) == ("9GB", None)
     assert (called["device"], called["evaluate"], called["trust_remote_code"]) == (
         "cpu",
         False,
@@ -207,7 +208,45 @@ def test_a_dry_run_shows_every_linear_and_needs_no_output(
         "most_seconds": 300.0,
         "disk_bytes": 5_985_000_000,
         "peak": {"name": "solving", "bytes": 10**9, "rule": "all of it"},
+        "activations": "paused",
+        "forwards": 1.0,
     }
+
+
+def test_a_limit_that_nothing_fits_is_5_before_any_work(
+    quantkit: Call, tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    command = ["quantize", str(tiny_checkpoint("llama")), "-o", str(output), "--no-eval"]
+    command += ["--samples", "4", "--sequence-length", "64", "--device", "cpu"]
+    code, out, err = quantkit(*command, "--max-ram", "50MB")
+    assert (code, out) == (5, "")
+    assert "of memory, and --max-ram allows 50 MB" in err
+    assert not output.exists()
+    size = float(err.rpartition("try: --max-ram ")[2].removesuffix("GB\n"))
+    code, out, _ = quantkit(*command, "--max-ram", "50MB", "--dry-run")
+    assert code == 0
+    assert "and --max-ram allows 50 MB; try: --max-ram" in out
+    assert quantkit(*command, "--max-ram", f"{size + 0.5:g}GB")[0] == 0
+    assert output.is_dir()
+
+
+def test_a_dry_run_says_how_activations_are_held(
+    quantkit: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = (Figure("solving", 10**9, "all of it"),)
+    memory = Memory(stages, 4 * 10**8, 1_430_000_000, REPLAYED, 2.04)
+    files = Files({"model.safetensors": 5_700_000_000})
+    plan = Plan(build_recipe(), files=files, memory=memory)
+    monkeypatch.setattr("quantkit.api.artifacts.dry_run", lambda *_, **__: plan)
+    out = quantkit("quantize", "m", "--dry-run")[1]
+    told = "planned: 5.7 GB of files, 1.43 GB peak memory, activations replayed, 2.0 forwards"
+    assert told in out
+    document = json.loads(quantkit("quantize", "m", "--dry-run", "--json")[1])
+    assert (document["planned"]["activations"], document["planned"]["forwards"]) == (
+        "replayed",
+        2.04,
+    )
 
 
 @pytest.mark.parametrize(
