@@ -112,12 +112,14 @@ def bounded(device: torch.device, session: Session) -> Iterator[None]:
     if limit is None or device.type != "cuda":
         yield
         return
-    whole = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / whole), device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    whole = torch.cuda.get_device_properties(index).total_memory
+    before = torch.cuda.get_per_process_memory_fraction(index)
+    torch.cuda.set_per_process_memory_fraction(min(before, limit / whole), index)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(before, index)
 
 
 def _free_of(device: torch.device) -> int | None:

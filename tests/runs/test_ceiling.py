@@ -1,10 +1,13 @@
 """What a run may take of a machine's memory, in containers, too."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from quantkit.runs.ceiling import available_bytes
+from quantkit.core.session import Limits, Session
+from quantkit.runs.ceiling import available_bytes, bounded
 
 
 def system(root: Path, cgroup: str, groups: dict[str, str]) -> tuple[Path, Path]:
@@ -63,3 +66,24 @@ def test_a_container_has_what_its_limit_leaves(
     tmp_path: Path, cgroup: str, groups: dict[str, str], left: int
 ) -> None:
     assert available_bytes(*system(tmp_path, cgroup, groups)) == left
+
+
+@pytest.mark.parametrize(("name", "index"), [("cuda", 2), ("cuda:1", 1)])
+def test_torch_is_told_the_limit_of_a_gpu_for_a_run(
+    monkeypatch: pytest.MonkeyPatch, name: str, index: int
+) -> None:
+    """As no GPU is here, of torch only the functions that keep the share, by device number."""
+    shares = {1: 1.0, 2: 1.0}
+    whole = SimpleNamespace(total_memory=80)
+    stands = {
+        "current_device": lambda: 2,
+        "get_device_properties": lambda _: whole,
+        "get_per_process_memory_fraction": shares.__getitem__,
+        "set_per_process_memory_fraction": lambda share, at: shares.update({at: share}),
+    }
+    for function, stand in stands.items():
+        monkeypatch.setattr(torch.cuda, function, stand)
+    with bounded(torch.device(name), Session(limits=Limits(vram=20))):
+        assert shares[index] == 0.25
+    with bounded(torch.device(name), Session()):
+        assert shares == {1: 1.0, 2: 1.0}

@@ -217,20 +217,19 @@ def _block(
         gathering, gathered = _statistics(task, run)
         if EXPERTS in first.name:  # of one at a time; beside it those of the layer
             gathering, gathered = gathering + gathered, 2 * gathered
-        stored = f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + "
         if run.tokens:
             arriving = run.own * coming * run.itemsize
             passing = _passing(run, task.inputs, alive)
             size = weights + done + paused + arriving + gathering + passing
-            rule = stored + (
+            rule = _stored(weights, done) + (
                 f"{run.own:,} tokens {run.holding} at `{first.name}` x {waiting + coming} x "
                 f"{run.itemsize} B + statistics {gathering:,} B + a batch on its way {passing:,} B"
             )
             yield Figure("forward", size, rule)
         solving = run.method.workspace(task)
-        rule = stored + (
-            f"waiting inputs {paused:,} B + statistics {gathered:,} B + {run.method.name} on "
-            f"`{first.name}` {solving:,} B"
+        rule = _stored(weights, done) + (
+            f"{'waiting' if run.holding.replayed else 'paused'} inputs {paused:,} B + statistics "
+            f"{gathered:,} B + {run.method.name} on `{first.name}` {solving:,} B"
         )
         yield Figure("solving", weights + done + paused + gathered + solving, rule)
         done += sum(_codes_bytes(*quantized[tensor.name]) for tensor in group)
@@ -238,11 +237,14 @@ def _block(
         widest = max(quantized[group[0].name][0].in_features for group in groups)
         kept = 0 if run.holding.offloaded else run.own * run.hidden * run.itemsize
         passing = _passing(run, widest, 3 * run.hidden)
-        rule = (
-            f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + hidden states "
-            f"{kept:,} B + a batch on its way {passing:,} B"
-        )
-        yield Figure("forward", weights + done + kept + passing, rule)
+        rule = f"hidden states {kept:,} B + a batch on its way {passing:,} B"
+        size = weights + done + kept + passing
+        yield Figure("forward", size, _stored(weights, done) + rule)
+
+
+def _stored(weights: int, done: int) -> str:
+    """What a rule says of the blocks' weights in memory."""
+    return f"2 blocks and the last one encoded {weights:,} B + codes {done:,} B + "
 
 
 def _waiting(run: Run, alive: int, inputs: int, experts: int) -> tuple[int, int]:
