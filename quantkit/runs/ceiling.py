@@ -112,7 +112,7 @@ def bounded(device: torch.device, session: Session) -> Iterator[None]:
     if limit is None or device.type != "cuda":
         yield
         return
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = torch.cuda.current_device() if str(device) == "cuda" else device.index
     whole = torch.cuda.get_device_properties(index).total_memory
     before = torch.cuda.get_per_process_memory_fraction(index)
     torch.cuda.set_per_process_memory_fraction(min(before, limit / whole), index)
