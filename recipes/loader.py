@@ -15,7 +15,7 @@ from quantkit.core.format import Format
 from quantkit.core.method import Method
 from quantkit.core.recipe import Recipe
 from quantkit.core.registry import find, load, names, nearest
-from quantkit.core.scheme import GROUP_SIZES, Scheme
+from quantkit.core.scheme import Scheme
 from quantkit.recipes import document as yaml
 from quantkit.recipes.document import Document, Path
 from quantkit.recipes.schema import Family, document_of, family_of, recipe_of
@@ -188,7 +188,8 @@ def _of_method(method: Method) -> Document:
     label = METHOD_LABEL + method.name
     grid, bits = method.grids[0]
     formats = (_named(DEFAULT).data["format"], *names("formats"))
-    for size, output in product((GROUP_SIZES[0], None), formats):
+    sizes = load("grids", grid, "GRID").group_sizes[:1]
+    for size, output in product((*sizes, None), formats):
         found: Format = load("formats", output, "FORMAT")
         if found.check(Scheme(grid, bits, size), ANY_LINEAR) is None:
             scheme = {"grid": grid, "bits": bits, "group_size": "auto" if size else "channel"}

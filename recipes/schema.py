@@ -13,6 +13,7 @@ from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
 from quantkit.core.limit import Gate, Undecided
 from quantkit.core.recipe import (
+    SPREADS,
     CalibrationSpec,
     ExpertTokens,
     GroupSize,
@@ -21,7 +22,7 @@ from quantkit.core.recipe import (
     SchemeSpec,
 )
 from quantkit.core.registry import load, names, nearest
-from quantkit.core.scheme import Activation, GridName
+from quantkit.core.scheme import Activation
 from quantkit.recipes.document import Document, Path
 
 MAX_PATTERN = 200
@@ -64,9 +65,10 @@ def _entry(folder: str) -> AfterValidator:
 
 
 def _group_size(value: Any) -> Any:
-    if value in ("auto", "channel") or (type(value) is int and value > 0):
+    if value in ("auto", *SPREADS) or (type(value) is int and value > 0):
         return value
-    _fault(f"expected `auto`, `channel` or a number of inputs, not `{value}`", "128, 64 or 32")
+    named = ", ".join(f"`{name}`" for name in ("auto", *SPREADS))
+    _fault(f"expected {named} or a number of inputs, not `{value}`", "128, 64 or 32")
 
 
 def _pattern(match: str) -> str:
@@ -93,7 +95,7 @@ def _option(value: Any) -> Any:
     _fault(f"expected text, a finite number, true, false or null, not {_shown(value)}")
 
 
-Bits = Literal[2, 3, 4, 8]
+Bits = Literal[2, 3, 4, 5, 6, 7, 8]
 Size = Annotated[GroupSize, BeforeValidator(_group_size)]
 OptionValue = Annotated[Any, AfterValidator(_option)]
 Count = Annotated[int, Field(gt=0)]
@@ -107,7 +109,7 @@ class _Block(BaseModel):
 class SchemeBlock(_Block):
     """`scheme:`."""
 
-    grid: GridName = SchemeSpec.grid
+    grid: Annotated[str, _entry("grids")] = SchemeSpec.grid
     bits: Bits = 4
     group_size: Size = SchemeSpec.group_size
     symmetric: bool = SchemeSpec.symmetric

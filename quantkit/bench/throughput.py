@@ -142,9 +142,10 @@ def _solving(
         weight = torch.randn(outputs, width, generator=generator) / width**0.5
 
         def work(weight: torch.Tensor = weight, stats: InputStats = stats) -> None:
+            grid = scheme.rounding(torch.bfloat16, [weight])
             if method.rescale is not None:
-                method.rescale([weight], stats, scheme, options)
-            method.quantize([weight], stats, scheme, torch.bfloat16, options)
+                method.rescale([weight], stats, scheme, grid, options)
+            method.quantize([weight], stats, scheme, grid, options)
 
         seconds = _fastest(work)
         rows.append([count / seconds for count in (outputs * width, outputs * width**2, width**3)])

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from quantkit.core.scheme import GridName, Scheme
+from quantkit.core.scheme import Scheme
 
 if TYPE_CHECKING:
     import torch
 
     from quantkit.grid.qtensor import QTensor
+    from quantkit.grid.rounding import Rounding
     from quantkit.stats.inputs import InputStats
 
 
@@ -79,12 +80,12 @@ class GroupShape:
 class Method:
     """One quantization method; planning reads it, so its file imports torch inside functions only.
 
-    quantize(weights, stats, scheme, scale_dtype, options): one Solved for each weight, in order.
-        `weights` are fp32 (out_features, in_features), of linears that read the same input and are
-        solved together. Scales are stored in `scale_dtype`, a torch dtype.
-    rescale(weights, stats, scheme, options): scales s (in_features,) fp32, which divide the input's
-        producer and multiply the weights' columns; None where rescaling does not help. Only methods
-        that fold scales have it.
+    quantize(weights, stats, scheme, grid, options): one Solved for each weight, in order. `weights`
+        are fp32 (out_features, in_features), of linears that read the same input and are solved
+        together, or some of their rows. `grid` is the scheme's, for all of their rows.
+    rescale(weights, stats, scheme, grid, options): scales s (in_features,) fp32, which divide the
+        input's producer and multiply the weights' columns; None where rescaling does not help. Only
+        methods that fold scales have it.
     options: the frozen dataclass of the method's options, all with defaults; its docstring
         describes them, and `quantkit recipes schema` shows it.
     grids: the supported (grid, bits) pairs; `--method` without a recipe of that name uses the
@@ -98,14 +99,13 @@ class Method:
     name: str
     summary: str
     paper: str
-    grids: tuple[tuple[GridName, int], ...]
+    grids: tuple[tuple[str, int], ...]
     needs_inputs: bool
     options: type[Any]
     workspace: Callable[[GroupShape], int]
-    quantize: Callable[
-        [list[torch.Tensor], InputStats | None, Scheme, torch.dtype, Any], list[Solved]
-    ]
-    rescale: Callable[[list[torch.Tensor], InputStats, Scheme, Any], torch.Tensor | None] | None = (
-        None
-    )
+    quantize: Callable[[list[torch.Tensor], InputStats | None, Scheme, Rounding, Any], list[Solved]]
+    rescale: (
+        Callable[[list[torch.Tensor], InputStats, Scheme, Rounding, Any], torch.Tensor | None]
+        | None
+    ) = None
     by_rows: bool = True

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from quantkit.core import registry
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.notebook import html_table
 from quantkit.core.recipe import Override, Recipe, SchemeSpec
 from quantkit.core.resources import Files, Memory, Time
-from quantkit.core.scheme import GROUP_SIZES, Scheme
+from quantkit.core.scheme import Scheme
 from quantkit.core.serving import PlannedBuild, Serving
 from quantkit.core.training import TrainingPlan
 
@@ -124,7 +125,8 @@ def make_plan(recipe: Recipe, linears: Sequence[LinearFacts], checks: Iterable[C
     """
     _every_pattern_matches(recipe.overrides, linears)
     specs = {linear.name: _spec(recipe, linear.name) for linear in linears}
-    automatic = _automatic_group_size([f for f in linears if _is_automatic(specs[f.name])])
+    sizes = registry.load("grids", recipe.scheme.grid, "GRID").group_sizes
+    automatic = _automatic_group_size([f for f in linears if _is_automatic(specs[f.name])], sizes)
     dispositions = []
     for linear in linears:
         spec = specs[linear.name]
@@ -151,9 +153,9 @@ def _is_automatic(spec: SchemeSpec | None) -> bool:
     return spec is not None and spec.group_size == "auto"
 
 
-def _automatic_group_size(linears: Sequence[LinearFacts]) -> int | None:
+def _automatic_group_size(linears: Sequence[LinearFacts], sizes: Sequence[int]) -> int | None:
     widths = {linear.in_features for linear in linears}
-    return next((g for g in GROUP_SIZES if all(w % g == 0 for w in widths)), None)
+    return next((g for g in sizes if all(w % g == 0 for w in widths)), None)
 
 
 def _every_pattern_matches(overrides: Iterable[Override], linears: Sequence[LinearFacts]) -> None:
@@ -170,7 +172,7 @@ def _every_pattern_matches(overrides: Iterable[Override], linears: Sequence[Line
 def _refuse(dispositions: Sequence[Disposition], checks: tuple[Check, ...]) -> None:
     faults: dict[str, list[str]] = {}
     quantized = [(each.scheme, each.linear) for each in dispositions if each.scheme is not None]
-    legal = _legal_group_size([linear for _, linear in quantized])
+    legal = _legal_group_size(quantized)
     for scheme, linear in quantized:
         if misfit := _group_fault(scheme, linear, legal):  # a format would only repeat it
             faults.setdefault(misfit, []).append(linear.name)
@@ -195,13 +197,21 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _group_fault(scheme: Scheme, linear: LinearFacts, legal: str) -> str | None:
-    if scheme.grid == "nf4" or not scheme.group_size or linear.in_features % scheme.group_size == 0:
+    if scheme.grid == "nf4" or scheme.rows != 1:  # blocks of the flattened weight, or cut ones
         return None
+    if not scheme.group_size or linear.in_features % scheme.group_size == 0:
+        return None
+    if scheme.group_size in scheme.kind.group_sizes[-1:]:  # no smaller one
+        return (
+            f"{scheme.label()} has groups of {scheme.group_size} inputs, which do not divide "
+            f"{linear.in_features}; try: leave them out"
+        )
     fault = f"group size {scheme.group_size} does not divide {linear.in_features} inputs"
     return f"{fault}; try: --group-size {legal}"
 
 
-def _legal_group_size(linears: Sequence[LinearFacts]) -> str:
+def _legal_group_size(quantized: Sequence[tuple[Scheme, LinearFacts]]) -> str:
     """The largest group size that divides every width, else `channel`."""
-    size = _automatic_group_size(linears)
+    sizes = quantized[0][0].kind.group_sizes if quantized else ()
+    size = _automatic_group_size([linear for _, linear in quantized], sizes)
     return "channel" if size is None else str(size)

@@ -7,17 +7,23 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from quantkit.core.limit import Gate, Undecided
-from quantkit.core.scheme import Activation, GridName, Scheme
+from quantkit.core.scheme import Activation, Scheme
 
-GroupSize = int | Literal["auto", "channel"]
+GroupSize = int | Literal["auto", "channel", "tensor", "128x128"]
+SPREADS: Mapping[GroupSize, tuple[int | None, int | None]] = {
+    "channel": (None, 1),
+    "tensor": (None, None),
+    "128x128": (128, 128),
+}
+"""Inputs and outputs that share a scale, of sizes that are named; None: all."""
 ExpertTokens = Literal["routed", "all"]
 
 
 @dataclass(frozen=True)
 class SchemeSpec:
-    """A scheme as a recipe states it: `auto` takes the largest of 128, 64, 32 that divides."""
+    """A scheme as a recipe states it: `auto` takes the largest of the grid's that divides."""
 
-    grid: GridName = "int"
+    grid: str = "int"
     bits: int = 4
     group_size: GroupSize = "auto"
     symmetric: bool = True
@@ -26,10 +32,15 @@ class SchemeSpec:
 
     def resolve(self, automatic: int | None) -> Scheme:
         """The scheme with `auto` replaced by `automatic` (None: channel)."""
-        stated = None if self.group_size == "channel" else self.group_size
-        size = automatic if stated == "auto" else stated
+        size, rows = SPREADS.get(self.group_size, (self.group_size, 1))
         return Scheme(
-            self.grid, self.bits, size, self.symmetric, self.activation, self.double_quant
+            self.grid,
+            self.bits,
+            automatic if size == "auto" else size,  # type: ignore[arg-type]  # else a number
+            self.symmetric,
+            self.activation,
+            self.double_quant,
+            rows,
         )
 
 

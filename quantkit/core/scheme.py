@@ -1,16 +1,29 @@
 """A quantization scheme: grid, bits and groups of a weight, and the dtype of its activation."""
 
-from dataclasses import dataclass
-from typing import Literal
+from __future__ import annotations
 
-GridName = Literal["int", "nf4"]
-Activation = Literal["int8-token"]
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from quantkit.core import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from quantkit.core.grid import Grid
+    from quantkit.grid.rounding import Rounding
+
+Activation = Literal["int8-token", "fp8-token", "fp8-tensor", "fp8-group128", "nvfp4"]
 
 GROUP_SIZES = (128, 64, 32)
 FLOAT_GROUPS = (16, 32)
 """Weights that share a scale in NVFP4, and in MXFP4 and MXFP8."""
-INTEGERS: tuple[tuple[GridName, int], ...] = (("int", 4), ("int", 8), ("int", 3), ("int", 2))
+INTEGERS = tuple(("int", bits) for bits in (4, 8, 3, 2, 5, 6, 7))
 """The integer grids, as (grid, bits), that formats hold."""
+FLOATS = (("fp8", 8), ("mxfp8", 8), ("mxfp4", 4), ("nvfp4", 4))
+"""The grids of floats."""
 NESTED_SIZE = 256
 """Scales of NF4 that share one fp32 scale of their own under double quantization."""
 
@@ -19,52 +32,63 @@ NESTED_SIZE = 256
 class Scheme:
     """Grid, bits, group size and symmetry of a quantized linear.
 
-    `group_size` is the number of consecutive inputs that share a scale; None is "channel", one
-    scale for a whole output row. NF4 groups run over the row-major flattened weight.
+    `grid` is an entry of `quantkit/grids`. `group_size` is the number of consecutive inputs that
+    share a scale; None is "channel", one scale for a whole output row. NF4 groups run over the
+    row-major flattened weight. `rows` output rows share their scales; None: all of them.
     `activation` is the quantization of the input at run time; None leaves it unquantized.
     `double_quant` stores the scales of NF4 in 8 bits themselves (QLoRA, arXiv 2305.14314, 3).
     """
 
-    grid: GridName = "int"
+    grid: str = "int"
     bits: int = 4
     group_size: int | None = 64
     symmetric: bool = True
     activation: Activation | None = None
     double_quant: bool = False
+    rows: int | None = 1
+
+    @property
+    def kind(self) -> Grid:
+        """The grid that is named.
+
+        Raises:
+            InputError: there is none of this name.
+        """
+        found: Grid = registry.load("grids", self.grid, "GRID")
+        return found
+
+    def rounding(self, scale_dtype: torch.dtype, weights: Sequence[torch.Tensor]) -> Rounding:
+        """The grid for `weights`, fp32 (rows, in_features), whose scales are stored in a dtype."""
+        return self.kind.rounding(self, scale_dtype, weights)
 
     def label(self) -> str:
         """Short name for tables: `W4 g64 sym`, `NF4 g64 double`, `W8A8 channel sym`."""
-        width = "NF4" if self.grid == "nf4" else f"W{self.bits}"
-        if self.activation:
-            width += "A8"
-        group = "channel" if self.group_size is None else f"g{self.group_size}"
-        if self.grid == "nf4":
-            return f"{width} {group}" + (" double" if self.double_quant else "")
-        return f"{width} {group} {'sym' if self.symmetric else 'asym'}"
+        return self.kind.label(self)
+
+    @property
+    def spread(self) -> str:
+        """What shares a scale: `g64`, `channel`, `128x128`, `tensor`."""
+        if self.rows == 1:
+            return "channel" if self.group_size is None else f"g{self.group_size}"
+        return "tensor" if self.rows is None else f"{self.rows}x{self.group_size}"
 
     def contradiction(self) -> str | None:
         """A sentence that states which fields contradict each other; None if none do."""
-        if self.grid == "nf4" and self.activation:
-            return "NF4 does not support 8-bit activations; try: --method smoothquant"
-        if self.grid == "nf4" and not self.symmetric:
-            return "NF4 has no zero point; try: --symmetric"
-        if self.grid != "nf4" and self.double_quant:
+        if self.double_quant and self.grid != "nf4":
             return "double quantization applies to NF4 only; try: --method nf4"
-        return None
+        return self.kind.contradiction(self)
 
     def groups(self, in_features: int) -> int:
-        """Number of scales along one row of `in_features` inputs (integer grids)."""
-        return 1 if self.group_size is None else in_features // self.group_size
+        """Number of scales along one row of `in_features` inputs; the last group may be cut."""
+        return 1 if self.group_size is None else -(-in_features // self.group_size)
+
+    def scale_rows(self, out_features: int) -> int:
+        """Number of scales along the outputs."""
+        return 1 if self.rows is None else -(-out_features // self.rows)
 
     def scale_dtype(self, model: str) -> str:
-        """The dtype in which a format stores scales: that of the `model` if it has 16 bits.
-
-        Engines cast weight-only scales to the serving dtype, and keep those of W8A8 and NF4 in
-        fp32.
-        """
-        if self.activation is not None or self.grid == "nf4":
-            return "float32"
-        return model if model in ("bfloat16", "float16") else "float16"
+        """The dtype in which a format stores scales, for a `model` of a dtype."""
+        return self.kind.scale_dtype(self, model)
 
 
 def word_count(size: int, bits: int) -> int:

@@ -1,4 +1,4 @@
-"""compressed-tensors' integer layouts (llm-compressor, vLLM): packed weights and W8A8."""
+"""compressed-tensors' layouts (llm-compressor, vLLM): integers and floats, one group a scheme."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.facts import STORED, Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, regex_covers, stored_tensor
-from quantkit.core.scheme import Scheme, word_count
+from quantkit.core.facts import Layout, LinearFacts, ModelFacts
+from quantkit.core.format import Format, parser, regex_covers
+from quantkit.core.scheme import Scheme
+from quantkit.formats import _ct_floats, _ct_integers
 
 if TYPE_CHECKING:
     import torch
@@ -17,92 +18,35 @@ if TYPE_CHECKING:
     from quantkit.grid.qtensor import QTensor
 
 NAME = "compressed-tensors"
-PACKED, PLAIN = "pack-quantized", "int-quantized"
-BITS = (2, 3, 4, 8)
-FLOATS = "float16 bfloat16 float32"
+PARTS: Mapping[str, Any] = {
+    "int": _ct_integers,
+    **dict.fromkeys(("fp8", "mxfp8", "mxfp4", "nvfp4"), _ct_floats),
+}
+"""Grid -> the file that knows its tensors and arguments."""
 Group = Mapping[str, Any] | None
 """A config group; None is what stays dense."""
 
 
-def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]:
-    """The tensors of one linear: int8 weights for W8A8, else a dense bit stream along the inputs.
-
-    W8A8: weight int8 (O, K), weight_scale (O, 1). Otherwise: weight_packed int32
-    (O, ceil(K*bits/32)), weight_scale (O, G), weight_shape int64 (2,), and, if asymmetric,
-    weight_zero_point int32 (ceil(O*bits/32), G), packed along the outputs. Codes and zero points
-    are stored unsigned in packed form. `qtensor` is not modified.
-    """
-    # The bit stream is dense since compressed-tensors 0.18. Before, a word held ten 3-bit codes and
-    # two empty bits under the same format name; 2, 4 and 8 bits are the same in both.
-    import torch
-
-    from quantkit.grid.packing import pack
-
-    codes, bits, zeros = qtensor.codes, qtensor.scheme.bits, qtensor.zeros
-    if qtensor.scheme.activation:
-        # Flipping the top bit of an unsigned code gives the two's complement of code - 128.
-        return {"weight": (codes ^ 128).view(torch.int8), "weight_scale": qtensor.scales}
-    out = {
-        "weight_packed": pack(codes, bits),
-        "weight_scale": qtensor.scales,
-        "weight_shape": torch.tensor(codes.shape, dtype=torch.int64, device=codes.device),
-    }
-    if zeros is not None:
-        out["weight_zero_point"] = pack(zeros, bits, dim=0)
-    return out
+def encode(qtensor: QTensor, dtype: str = "float32") -> dict[str, torch.Tensor]:
+    """The tensors of one linear, which is not modified."""
+    found: dict[str, torch.Tensor] = PARTS[qtensor.scheme.grid].encode(qtensor, dtype)
+    return found
 
 
 def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFacts) -> QTensor:
-    """The QTensor of `linear`: codes uint8 (O, K), scales (O, G), zeros uint8 (O, G) or None.
+    """The QTensor of `linear`.
 
     Raises:
-        InputError: a tensor is missing or has another dtype or shape.
+        InputError: a tensor is missing or has another dtype or shape, or a code is no number.
         RefusedError: the columns are in act-order.
     """
-    import torch
-
-    from quantkit.grid.packing import unpack
-    from quantkit.grid.qtensor import QTensor
-
-    outputs, inputs = linear.out_features, linear.in_features
-    shapes = {suffix: shape for suffix, (_, shape) in layout(scheme, linear, "").items()}
-    scales = stored_tensor(tensors, linear, "weight_scale", FLOATS, shapes["weight_scale"])
-    if scheme.activation:
-        weight = stored_tensor(tensors, linear, "weight", "int8", shapes["weight"])
-        return QTensor(weight.view(torch.uint8) ^ 128, scales, None, scheme)
-    if "weight_g_idx" in tensors:
-        raise RefusedError(
-            f"`{linear.name}` was quantized with group act-order",
-            hint="use a checkpoint quantized with `actorder: weight` or without act-order",
-        )
-    stated = stored_tensor(tensors, linear, "weight_shape", "int64 int32", (2,)).cpu()
-    if stated.tolist() != [outputs, inputs]:
-        raise InputError(
-            f"`{linear.name}.weight_shape` is {stated.tolist()}, not the weight's shape"
-        )
-    packed = stored_tensor(tensors, linear, "weight_packed", "int32", shapes["weight_packed"])
-    zeros = None
-    if not scheme.symmetric:
-        name = "weight_zero_point"
-        words = stored_tensor(tensors, linear, name, "int32", shapes[name])
-        zeros = unpack(words, scheme.bits, outputs, dim=0)
-    return QTensor(unpack(packed, scheme.bits, inputs), scales, zeros, scheme)
+    found: QTensor = PARTS[scheme.grid].decode(tensors, scheme, linear)
+    return found
 
 
 def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
-    """Dtypes and shapes of the tensors that `encode` returns; W8A8 keeps the name `weight`."""
-    outputs, inputs, bits = linear.out_features, linear.in_features, scheme.bits
-    groups = scheme.groups(inputs)
-    scale = (STORED[scheme.scale_dtype(dtype)], (outputs, groups))
-    if scheme.activation:
-        return {"weight": ("I8", (outputs, inputs)), "weight_scale": scale}
-    found: Layout = {
-        "weight_packed": ("I32", (outputs, word_count(inputs, bits))),
-        "weight_scale": scale,
-        "weight_shape": ("I64", (2,)),
-    }
-    if not scheme.symmetric:
-        found["weight_zero_point"] = ("I32", (word_count(outputs, bits), groups))
+    """Dtypes and shapes of the tensors that `encode` returns."""
+    found: Layout = PARTS[scheme.grid].layout(scheme, linear, dtype)
     return found
 
 
@@ -179,85 +123,48 @@ parse = parser(_rules, _scheme_of)
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why the layouts cannot hold this linear; None if they can."""
-    if scheme.grid != "int" or scheme.bits not in BITS:
-        return f"format {NAME} stores 2, 3, 4 or 8-bit weights, not {scheme.label()}; try: --bits 4"
+    if scheme.grid not in PARTS:
+        return f"format {NAME} stores integers and floats, not {scheme.label()}; try: --bits 4"
     if linear.transposed:
         return f"format {NAME} cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
-    if scheme.activation and (scheme.bits, scheme.group_size, scheme.symmetric) != (8, None, True):
-        return (
-            f"format {NAME} quantizes activations only with 8-bit symmetric weights and one "
-            "scale per channel; try: --bits 8 --group-size channel --symmetric"
-        )
-    if scheme.group_size and linear.in_features % scheme.group_size:
+    if scheme.rows == 1 and scheme.group_size and linear.in_features % scheme.group_size:
         return f"group size {scheme.group_size} does not divide {linear.in_features} inputs"
-    return None
-
-
-def _layout(scheme: Scheme) -> str:
-    return PLAIN if scheme.activation else PACKED
+    return PARTS[scheme.grid].check(scheme, linear)
 
 
 def _group(scheme: Scheme, targets: list[str]) -> dict[str, Any]:
-    weights = {
-        "num_bits": scheme.bits,
-        "type": "int",
-        "symmetric": scheme.symmetric,
-        "strategy": "group" if scheme.group_size else "channel",
-        "group_size": scheme.group_size,
-        "dynamic": False,
-        "actorder": None,
-    }
-    activations = {
-        "num_bits": 8,
-        "type": "int",
-        "symmetric": True,
-        "strategy": "token",
-        "dynamic": True,
-    }
+    weights, activations = PARTS[scheme.grid].arguments(scheme)
     return {
         "targets": targets,
         "format": _layout(scheme),
         "weights": weights,
-        "input_activations": activations if scheme.activation else None,
+        "input_activations": activations,
         "output_activations": None,
     }
+
+
+def _layout(scheme: Scheme) -> str:
+    found: str = PARTS[scheme.grid].form(scheme)
+    return found
 
 
 def _scheme(group: Mapping[str, Any], config: Mapping[str, Any]) -> Scheme:
     layout = group.get("format") or config.get("format")
     weights, activations = group.get("weights") or {}, group.get("input_activations")
-    strategy, bits, size = (weights.get(k) for k in ("strategy", "num_bits", "group_size"))
-    scheme = Scheme(
-        "int",
-        bits if isinstance(bits, int) else 0,
-        size if strategy == "group" else None,
-        bool(weights.get("symmetric", True)),
-        "int8-token" if activations else None,
-    )
-    known = (
-        weights.get("type", "int") == "int"
-        and scheme.bits in BITS
-        and strategy in ("group", "channel")
-        and (strategy == "channel" or (isinstance(size, int) and size > 0))
-        and weights.get("actorder") in (None, False, "weight", "static")
-        and layout == _layout(scheme)
-    )
-    if activations:
-        asked = tuple(activations.get(k) for k in ("num_bits", "type", "strategy", "dynamic"))
-        known &= asked == (8, "int", "token", True) and activations.get("symmetric", True)
-        known &= (bits, strategy, scheme.symmetric) == (8, "channel", True)
-    if not known:
+    part = _ct_floats if weights.get("type", "int") == "float" else _ct_integers
+    scheme: Scheme | None = part.scheme_of(layout, weights, activations)
+    if scheme is None:
         raise RefusedError(
             f"unsupported scheme in compressed-tensors layout `{layout}`",
             why=f"weights: {weights}; input_activations: {activations}",
-            hint="use integer weights per group or channel; activations 8-bit, dynamic, per token",
+            hint="use integers per group or channel, or floats as vLLM's presets have them",
         )
     return scheme
 
 
 FORMAT = Format(
     name=NAME,
-    summary="compressed-tensors: 2, 3, 4, 8 bits packed, symmetric and asymmetric; W8A8",
+    summary="compressed-tensors: integers of 2 to 8 bits, W8A8, FP8, MXFP8, MXFP4, NVFP4",
     quant_method=NAME,
     encode=encode,
     decode=decode,

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
+from quantkit.grid.rounding import Found, Snap
+
 Bounds = tuple[torch.Tensor, torch.Tensor] | tuple[int, int]
 """Lowest and highest step of a grid; step = code - zero. fp32 (n,) each, or two ints."""
+# Lowest fraction of the min-max scale to try, by bits. The fewer the codes, the more clipping the
+# largest weights pays for finer steps.
+SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 5: 0.6, 6: 0.7, 7: 0.8, 8: 0.85}
+SHRINKS = 4  # fractions to try; a coarse grid does, as refits move the scale continuously
 
 
 @dataclass(frozen=True)
 class AffineGrid:
-    """The integer grid of one scheme, and the dtype in which its scales are stored.
-
-    A panel is a part of a weight, fp32 (group_size, n), with one column per scale. It is the
-    transpose of the weight's layout, so that the values of one input channel are contiguous.
+    """A `Rounding`: the integer grid of one scheme, and the dtype in which its scales are stored.
 
     `signed` allows negative symmetric scales. The element of largest magnitude then lies on the
     lowest code, -2**(bits-1), which has no positive counterpart: the scale is amax / 8 at 4 bits
@@ -27,6 +32,52 @@ class AffineGrid:
     symmetric: bool
     dtype: torch.dtype
     signed: bool = True
+    refits = 2
+    global_scale = None
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """Of the min-max scale, what a search tries."""
+        smallest = SMALLEST[self.bits]
+        return tuple(1 - i * (1 - smallest) / (SHRINKS - 1) for i in range(SHRINKS))
+
+    @property
+    def top(self) -> int:
+        """The largest code."""
+        return (1 << self.bits) - 1
+
+    def offers(self, scales: torch.Tensor) -> Iterator[torch.Tensor]:
+        """As `Rounding`: fractions, with both signs if the grid is signed."""
+        for fraction in self.fractions:
+            yield scales * fraction
+            if self.symmetric and self.signed:
+                yield scales * -fraction
+
+    def near(self, scales: torch.Tensor, factor: float) -> torch.Tensor:
+        """As `Rounding`."""
+        return self.storable(scales * factor)
+
+    def stored(self, scales: torch.Tensor) -> torch.Tensor:
+        """As `Rounding`."""
+        return scales.to(self.dtype)
+
+    def snap(self, zeros: torch.Tensor | None) -> Snap:
+        """As `Rounding`: integers within the bounds, as floats."""
+        bounds = self.bounds(zeros)
+        # Bounds are integers: clamping before rounding gives the same steps as after it.
+        return lambda values, out: torch.clamp(values, *bounds, out=out).round_()
+
+    def codes(self, steps: torch.Tensor, zeros: torch.Tensor | None) -> torch.Tensor:
+        """As `Rounding`."""
+        return steps.sub_(self.bounds(zeros)[0]).to(torch.uint8)
+
+    def signs(self, *, signed: bool) -> Self:
+        """As `Rounding`."""
+        return replace(self, signed=signed)
+
+    def provisional(self, _: Sequence[torch.Tensor]) -> Self:
+        """As `Rounding`: scales stay in fp32."""
+        return replace(self, dtype=torch.float32)
 
     def bounds(self, zeros: torch.Tensor | None) -> Bounds:
         """Lowest and highest step: int for symmetric grids, tensors shaped like `zeros` otherwise.
@@ -38,8 +89,8 @@ class AffineGrid:
             return -half, half - 1
         return -zeros, (1 << self.bits) - 1 - zeros
 
-    def span(self, panel: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Min-max scales and zeros, fp32 (n,) each, of a panel (group_size, n); no search.
+    def span(self, panel: torch.Tensor) -> Found:
+        """As `Rounding`: min-max scales and zeros.
 
         Zeros are None for a symmetric grid, else integers in 1 .. 2**bits - 1: version 1 of the
         GPTQ layout stores zero - 1, so 0 would wrap. This costs one code where no value is
@@ -73,15 +124,3 @@ class AffineGrid:
         """The least and the largest magnitude of a stored scale."""
         info = torch.finfo(self.dtype)
         return max(info.smallest_normal * info.eps, 2.0**-126), info.max  # 1 / scale fits in fp32
-
-
-def snap(
-    values: torch.Tensor, scales: torch.Tensor, bounds: Bounds, out: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Nearest steps of the grid: integers in `bounds` as floats, shaped like `values`.
-
-    values: fp32 (group_size, n); scales: fp32 (n,). Writes into `out` if given, and returns it.
-    """
-    # Bounds are integers: clamping before rounding gives the same steps as after it.
-    steps = torch.mul(values, 1 / scales, out=out)
-    return torch.clamp_(steps, *bounds).round_()

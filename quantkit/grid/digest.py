@@ -21,10 +21,14 @@ def codes_sha256(qtensor: QTensor) -> str:
     grid: str = scheme.grid
     if scheme.grid == "nf4":
         grid = f"nf4 in blocks of {scheme.group_size or qtensor.codes.numel()}"
+    elif scheme.grid != "int":
+        grid = f"{scheme.grid} {scheme.spread}"
     elif zeros is None:
         parts["zeros"] = torch.full_like(scales, 1 << (scheme.bits - 1), dtype=torch.uint8)
     else:
         parts["zeros"] = zeros
+    if qtensor.global_scale is not None:
+        parts["global scale"] = qtensor.global_scale
     found = hashlib.sha256(f"{grid}\n".encode())
     for name, part in parts.items():
         dtype = str(part.dtype).removeprefix("torch.")

@@ -9,9 +9,8 @@ import torch
 
 from quantkit.core.errors import InputError
 from quantkit.core.scheme import FLOAT_GROUPS
+from quantkit.grid.minifloat import FOUR
 
-E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Magnitudes of the codes 0 to 7; 8 to 15 are the same, negative."""
 E8M0_BIAS = 127
 ROWS = 1024
 """Rows that are in fp32 at a time."""
@@ -51,9 +50,7 @@ def values_of(codes: torch.Tensor) -> torch.Tensor:
     if codes.dtype not in (torch.uint8, torch.int8):
         return codes.float()
     pairs = codes.contiguous().view(torch.uint8)
-    table = torch.tensor([*E2M1, *(-value for value in E2M1)])
-    low, high = table[(pairs & 15).int()], table[(pairs >> 4).int()]
-    return torch.stack((low, high), dim=-1).flatten(-2)
+    return FOUR.values(torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(-2))
 
 
 def scales_of(stored: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@ dimension of experts: problems of equal shape that have nothing in common.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -36,21 +35,20 @@ class Near(Protocol):
         """Scales and zeros, fp32 (.., n) each, of a panel (.., group_size, n)."""
 
 
-def search(
+def best_scales(
     panel: torch.Tensor,
     importance: torch.Tensor,
     grid: AffineGrid,
-    fractions: Sequence[float],
-    refits: int,
+    *,
+    search: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Scales and zeros, fp32 (.., n) each, of a panel fp32 (.., group_size, n), as `search_scales`.
 
-    importance: fp32 (.., group_size), or (group_size, groups) for a panel of two dimensions. Scales
-    span the panel where `fractions` is empty and `refits` is 0.
+    importance: fp32 (.., group_size), or (group_size, groups) for a panel of two dimensions.
     """
     if importance.ndim == panel.ndim:
         panel = panel.reshape(len(panel), importance.shape[1], -1).transpose(0, 1)
-        scales, zeros = search(panel, importance.T, grid, fractions, refits)
+        scales, zeros = best_scales(panel, importance.T, grid, search=search)
         return scales.flatten(), None if zeros is None else zeros.flatten()
     size, n = panel.shape[-2:]
     panel, importance = panel.contiguous(), importance.contiguous()
@@ -64,8 +62,8 @@ def search(
             scales if zeros is None else zeros,
             n,
             SIZE=size,
-            FRACTIONS=tuple(fractions),
-            REFITS=refits,
+            FRACTIONS=grid.fractions if search else (),
+            REFITS=grid.refits if search else 0,
             **_options(grid),
         )
     return scales, zeros

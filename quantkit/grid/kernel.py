@@ -16,15 +16,17 @@ OLDEST = (8, 0)
 """Compute capability of the oldest GPUs that Triton supports."""
 
 
-def kernel_for(values: torch.Tensor, group_size: int) -> ModuleType | None:
+def kernel_for(values: torch.Tensor, group_size: int, grid: object) -> ModuleType | None:
     """`grid.group_kernel` if it does groups of so many of these columns (.., d, n), else None.
 
-    Without Triton, on older GPUs and other devices, in other dtypes than fp32 and for other group
-    sizes, whole rows among them, torch's operators do the same work.
+    Without Triton, on older GPUs and other devices, in other dtypes than fp32, for other group
+    sizes, whole rows among them, and other grids than integers, torch's operators do the same work.
     """
     import torch
 
-    fits = group_size in SIZES and values.dtype == torch.float32
+    from quantkit.grid.affine import AffineGrid
+
+    fits = group_size in SIZES and values.dtype == torch.float32 and isinstance(grid, AffineGrid)
     device = values.device
     if device.type not in DEVICES or not fits:
         return None

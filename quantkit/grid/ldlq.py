@@ -17,16 +17,17 @@ from dataclasses import dataclass
 
 import torch
 
-from quantkit.grid.affine import AffineGrid, Bounds
 from quantkit.grid.kernel import kernel_for
+from quantkit.grid.rounding import Rounding, Snap
 from quantkit.grid.search import Near
 
 LEAF = 16  # columns rounded one by one between two matrix products
 
 Candidates = tuple[torch.Tensor, torch.Tensor | None]
 """Scales and zeros of one group to try, fp32 (trials, rows) each; zeros None where symmetric."""
-Choose = Callable[[torch.Tensor, torch.Tensor], Candidates]
-"""Candidates for running weights (group_size, rows) and pivots (group_size,), both fp32."""
+Choose = Callable[[torch.Tensor, torch.Tensor, int], Candidates]
+"""Candidates for running weights (group_size, rows) and pivots (group_size,), both fp32, and for
+the number of the group by position."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def factor(ordered: torch.Tensor, order: torch.Tensor) -> Feedback | None:
 def ldlq(
     columns: torch.Tensor,
     feedback: Feedback,
-    grid: AffineGrid,
+    grid: Rounding,
     group_size: int,
     candidates: Choose,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
@@ -70,12 +71,12 @@ def ldlq(
 
     columns: fp32 (d, rows), the weights by position; not modified. `candidates` proposes scales for
     each group. Each candidate runs through the recursion inside the group, and every row keeps the
-    one with the lowest loss. Groups are contiguous by position; d is a multiple of `group_size`.
+    one with the lowest loss. Groups are contiguous by position; the last may be smaller.
 
     A kernel takes experts as a leading dimension of all tensors, too; it knows no candidates but
     `Near`.
     """
-    kernel = kernel_for(columns, group_size) if isinstance(candidates, Near) else None
+    kernel = kernel_for(columns, group_size, grid) if isinstance(candidates, Near) else None
     state = kernel.GroupRows if kernel else _Rows
     rows = state(columns, feedback.couplings, feedback.pivots, grid, group_size, candidates)
     halve(rows.targets, rows.targets, feedback.couplings, group_size, rows.round_group)
@@ -125,7 +126,7 @@ class _Rows:
         weights: torch.Tensor,
         couplings: torch.Tensor,
         pivots: torch.Tensor,
-        grid: AffineGrid,
+        grid: Rounding,
         group_size: int,
         candidates: Choose,
     ) -> None:
@@ -133,7 +134,7 @@ class _Rows:
         self.grid, self.size, self.candidates = grid, group_size, candidates
         self.targets = weights.clone(memory_format=torch.contiguous_format)
         self.codes = torch.empty_like(self.targets, dtype=torch.uint8)
-        self.scales = self.targets.new_empty(len(weights) // group_size, weights.shape[1])
+        self.scales = self.targets.new_empty(-(-len(weights) // group_size), weights.shape[1])
         self.zeros: torch.Tensor | None = None if grid.symmetric else self.scales.clone()
 
     def round_group(self, start: int, stop: int) -> None:
@@ -143,10 +144,8 @@ class _Rows:
         pivots, couplings = self.pivots[here], self.couplings[here, here]
         first = stop == len(self.targets)  # the last position is rounded first: no errors yet
         running = weights if first else _running(weights, targets, couplings)
-        scales, zeros = self.candidates(running, pivots)
-        steps, cost = _run_trials(
-            weights, targets, couplings, pivots, scales, self.grid.bounds(zeros)
-        )
+        scales, zeros = self.candidates(running, pivots, start // self.size)
+        steps, cost = _run_trials(weights, targets, couplings, pivots, scales, self._snap(zeros))
         best = cost.argmin(0, keepdim=True)
         steps = steps.gather(1, best.expand(len(steps), 1, -1)).squeeze(1)
         self.scales[start // self.size] = scale = scales.gather(0, best)[0]
@@ -154,7 +153,11 @@ class _Rows:
         zero = None if zeros is None else zeros.gather(0, best)[0]
         if zero is not None and self.zeros is not None:
             self.zeros[start // self.size] = zero
-        self.codes[here] = steps.sub_(self.grid.bounds(zero)[0])
+        self.codes[here] = self.grid.codes(steps, zero)
+
+    def _snap(self, zeros: torch.Tensor | None) -> Snap:
+        """Rounds the columns of all trials, whose zeros are fp32 (trials, rows), side by side."""
+        return self.grid.snap(None if zeros is None else zeros.flatten())
 
 
 def _running(weights: torch.Tensor, targets: torch.Tensor, couplings: torch.Tensor) -> torch.Tensor:
@@ -176,7 +179,7 @@ def _run_trials(
     couplings: torch.Tensor,
     pivots: torch.Tensor,
     scales: torch.Tensor,
-    bounds: Bounds,
+    snap: Snap,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Steps fp32 (group_size, trials, rows) under each candidate scale, and losses (trials, rows).
 
@@ -191,8 +194,6 @@ def _run_trials(
     moved = (targets[:, None] * inverse).flatten(1)
     steps, errors = torch.empty_like(moved), torch.zeros_like(moved)
     rows = [each.unbind(0) for each in (scaled, moved, steps, errors)]
-    if isinstance(bounds[0], torch.Tensor):
-        bounds = bounds[0].flatten(), bounds[1].flatten()
 
     def round_leaf(start: int, stop: int) -> None:
         # Errors of columns not yet rounded are 0, so the product may take the whole leaf.
@@ -201,7 +202,7 @@ def _run_trials(
         for j in range(stop - 1, start - 1, -1):
             weight, target, step, error = (each[j] for each in rows)
             target.addmv_(finished, shares[j - start])
-            torch.clamp(target, *bounds, out=step).round_()
+            snap(target, step)
             torch.sub(weight, step, out=error)
 
     halve(moved, errors, couplings, LEAF, round_leaf)

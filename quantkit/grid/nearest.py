@@ -6,9 +6,10 @@ import torch
 
 from quantkit.core.method import Solved
 from quantkit.core.scheme import Scheme
-from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.blocks import block_scales, rounded_to
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.quadratic import losses_of
+from quantkit.grid.rounding import Rounding, steps_of
 from quantkit.grid.search import search_scales
 from quantkit.grid.tiles import tiles
 
@@ -19,7 +20,7 @@ def round_each(
     weights: list[torch.Tensor],
     hessian: torch.Tensor | None,
     scheme: Scheme,
-    grid: AffineGrid,
+    grid: Rounding,
     *,
     search: bool,
 ) -> list[Solved]:
@@ -43,13 +44,15 @@ def round_each(
 
 
 def nearest(
-    weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme, grid: AffineGrid
+    weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme, grid: Rounding
 ) -> QTensor:
     """`weight`, fp32 (rows, in_features), rounded to nearest; not modified.
 
     importance: fp32 (in_features,) >= 0, the weights of squared errors in the scale search; with
     None scales span their groups.
     """
+    if scheme.rows != 1:
+        return rounded_to(weight, block_scales(weight, importance, scheme, grid), scheme, grid)
     features, rows = weight.shape[1], len(weight)
     size = scheme.group_size or features
     sizes = tiles(weight.device.type)
@@ -97,11 +100,10 @@ def importance_of(diagonal: torch.Tensor) -> torch.Tensor:
 
 
 def encode(
-    panel: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, grid: AffineGrid
+    panel: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor | None, grid: Rounding
 ) -> torch.Tensor:
-    """Unsigned codes of a panel, both fp32 (group_size, n); scales and zeros: fp32 (n,)."""
-    bounds = grid.bounds(zeros)
-    return snap(panel, scales, bounds).sub_(bounds[0])
+    """uint8 codes of a panel, fp32 (group_size, n); scales and zeros: fp32 (n,)."""
+    return grid.codes(steps_of(panel, scales, zeros, grid), zeros)
 
 
 def assemble(
@@ -109,16 +111,17 @@ def assemble(
     scales: list[torch.Tensor],
     zeros: list[torch.Tensor | None],
     scheme: Scheme,
-    grid: AffineGrid,
+    grid: Rounding,
 ) -> QTensor:
     """A QTensor from codes uint8 (in_features, rows) and scales and zeros fp32 (rows,) per group.
 
-    Scales must already be exact in the dtype of `grid` (`AffineGrid.storable`).
+    Scales must already be storable in `grid`.
     """
     known = [z for z in zeros if z is not None]
     return QTensor(
         codes.t().contiguous(),
-        torch.stack(scales, 1).to(grid.dtype),
+        grid.stored(torch.stack(scales, 1)),
         torch.stack(known, 1).to(torch.uint8) if known else None,
         scheme,
+        global_scale=grid.global_scale,
     )

@@ -6,32 +6,23 @@ from dataclasses import dataclass
 
 import torch
 
-from quantkit.grid.affine import AffineGrid, snap
 from quantkit.grid.kernel import kernel_for
+from quantkit.grid.rounding import Found, Rounding, steps_of
 from quantkit.grid.tiles import tiles
-
-# Lowest fraction of the min-max scale to try, by bits. The fewer the codes, the more clipping the
-# largest weights pays for finer steps.
-SMALLEST = {2: 0.3, 3: 0.45, 4: 0.5, 8: 0.85}
-SHRINKS = 4  # fractions to try; a coarse grid does, as refits move the scale continuously
-REFITS = 2
-
-Found = tuple[torch.Tensor, torch.Tensor | None]
-"""Scales and zeros, fp32 of one shape; zeros None where symmetric."""
 
 
 @dataclass(frozen=True)
 class Near:
     """`ldlq.Choose`: the best scales, or without `search` the spanning ones, times `factors`."""
 
-    grid: AffineGrid
+    grid: Rounding
     search: bool
     factors: tuple[float, ...]
 
-    def __call__(self, panel: torch.Tensor, importance: torch.Tensor) -> Found:
+    def __call__(self, panel: torch.Tensor, importance: torch.Tensor, _: int = 0) -> Found:
         """Scales and zeros, fp32 (factors, n) each, of a panel (group_size, n)."""
         scales, zeros = self.centre(panel, importance)
-        around = torch.stack([self.grid.storable(scales * factor) for factor in self.factors])
+        around = torch.stack([self.grid.near(scales, factor) for factor in self.factors])
         return around, None if zeros is None else zeros.expand_as(around)
 
     def centre(self, panel: torch.Tensor, importance: torch.Tensor) -> Found:
@@ -39,32 +30,39 @@ class Near:
         return search_scales(panel, importance, self.grid, search=self.search)
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """`ldlq.Choose`: scales that were chosen before, fp32 (groups, n), by position."""
+
+    scales: torch.Tensor
+
+    def __call__(self, _: torch.Tensor, _importance: torch.Tensor, group: int) -> Found:
+        """As `Near`, of one factor."""
+        return self.scales[group : group + 1], None
+
+
 def search_scales(
-    panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid, *, search: bool = True
+    panel: torch.Tensor, importance: torch.Tensor, grid: Rounding, *, search: bool = True
 ) -> Found:
     """Scales and zeros, fp32 (n,) each, that minimize sum_j importance_j (w_j - w^_j)^2 per column.
 
     panel: fp32 (group_size, n); importance: fp32 (group_size,) >= 0, or (group_size, groups) where
     the columns are those of one group after the other; neither is modified. Zeros are None for a
-    symmetric grid. Tries fractions of the min-max scale, with both signs if the grid is
-    signed. Then it alternates least-squares scales for fixed codes with new codes for fixed scales,
-    and tries neighbouring zeros. The result is never worse than the min-max scale, and is that one
-    if `search` is False. Kernels take experts as a leading dimension, too.
+    symmetric grid. Tries what the grid offers in place of the spanning scale. Then it alternates
+    least-squares scales for fixed codes with new codes for fixed scales, and tries neighbouring
+    zeros. The result is never worse than the spanning scale, and is that one if `search` is False.
+    Kernels take experts as a leading dimension, too.
     """
-    smallest = SMALLEST[grid.bits]
-    shrinks, refits = (SHRINKS, REFITS) if search else (0, 0)
-    fractions = tuple(1 - i * (1 - smallest) / (SHRINKS - 1) for i in range(shrinks))
-    kernel = kernel_for(panel, panel.shape[-2])
+    kernel = kernel_for(panel, panel.shape[-2], grid)
     if kernel:
-        found: Found = kernel.search(panel, importance, grid, fractions, refits)
+        found: Found = kernel.best_scales(panel, importance, grid, search=search)
         return found
+    if not search:
+        return grid.span(panel)
     if importance.ndim > 1:
-        return _ScaleSearch(panel, importance, grid).run(fractions, refits)
+        return _ScaleSearch(panel, importance, grid).run()
     width = max(64, tiles(panel.device.type).search // panel.shape[0])
-    parts = [
-        _ScaleSearch(part, importance, grid).run(fractions, refits)
-        for part in torch.split(panel, width, 1)
-    ]
+    parts = [_ScaleSearch(part, importance, grid).run() for part in torch.split(panel, width, 1)]
     scales = torch.cat([scales for scales, _ in parts])
     zeros = [zeros for _, zeros in parts if zeros is not None]
     return scales, torch.cat(zeros) if zeros else None
@@ -73,25 +71,22 @@ def search_scales(
 class _ScaleSearch:
     """The best scale and zero so far for each column of one panel (group_size, n)."""
 
-    def __init__(self, panel: torch.Tensor, importance: torch.Tensor, grid: AffineGrid) -> None:
+    def __init__(self, panel: torch.Tensor, importance: torch.Tensor, grid: Rounding) -> None:
         # `scaled` and `steps` are buffers of all offers and hold no state between them.
         self.panel, self.importance, self.grid = panel, importance, grid
         self.scales, self.zeros = grid.span(panel)
         self.error = torch.full_like(self.scales, torch.inf)
         self.scaled, self.steps = torch.empty_like(panel), torch.empty_like(panel)
 
-    def run(self, fractions: tuple[float, ...], refits: int) -> Found:
+    def run(self) -> Found:
         """Scales and zeros, fp32 (n,) each, after all offers."""
-        span, zeros = self.scales, self.zeros
-        for fraction in fractions:
-            self.offer(span * fraction, zeros)
-            if self.grid.symmetric and self.grid.signed:
-                self.offer(span * -fraction, zeros)
-        for _ in range(refits):
+        zeros = self.zeros
+        for scales in self.grid.offers(self.scales):
+            self.offer(scales, zeros)
+        for _ in range(self.grid.refits):
             self.refit(self.zeros)
             if self.zeros is not None:
-                top = (1 << self.grid.bits) - 1
-                centre = self.zeros
+                top, centre = self.grid.top, self.zeros
                 self.refit((centre - 1).clamp_(min=1))
                 self.refit((centre + 1).clamp_(max=top))
         return self.scales, self.zeros
@@ -100,7 +95,7 @@ class _ScaleSearch:
         """Keeps `scales` and `zeros`, (n,) each, for the columns where they lower the error."""
         scales = self.grid.storable(scales)
         torch.mul(self.panel, 1 / scales, out=self.scaled)
-        torch.clamp(self.scaled, *self.grid.bounds(zeros), out=self.steps).round_()
+        self.grid.snap(zeros)(self.scaled, self.steps)
         residual = self.scaled.sub_(self.steps).square_()
         error = self.weighed(residual).mul_(scales).mul_(scales)
         better = error < self.error
@@ -115,7 +110,7 @@ class _ScaleSearch:
         With steps k fixed, s = sum_j h_j k_j w_j / sum_j h_j k_j^2 minimizes the error; llama.cpp's
         `make_qx_quants` uses the same formula.
         """
-        steps = snap(self.panel, self.scales, self.grid.bounds(zeros), out=self.steps)
+        steps = steps_of(self.panel, self.scales, zeros, self.grid, out=self.steps)
         power = self.weighed(torch.mul(steps, steps, out=self.scaled))
         match = self.weighed(torch.mul(steps, self.panel, out=self.scaled))
         self.offer(torch.where(power > 0, match / power, self.scales), zeros)

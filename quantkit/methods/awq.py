@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quantkit.core.method import GroupShape, Method, Solved
-from quantkit.core.scheme import INTEGERS, Scheme
+from quantkit.core.scheme import FLOATS, INTEGERS, Scheme
 from quantkit.grid.threads import one_thread
 from quantkit.grid.workspace import FP32, copies, folding, square
 
 if TYPE_CHECKING:
     import torch
 
+    from quantkit.grid.rounding import Rounding
     from quantkit.stats.inputs import InputStats
 
 ROWS = 256  # of all rows of a group, evenly spaced: enough to rank candidates
@@ -42,7 +43,11 @@ class AwqOptions:
 
 @one_thread()
 def rescale(
-    weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: AwqOptions
+    weights: list[torch.Tensor],
+    stats: InputStats,
+    scheme: Scheme,
+    grid: Rounding,
+    options: AwqOptions,
 ) -> torch.Tensor | None:
     """Channel scales, fp32 (in_features,), of least output error tr(E H E^T), or None for none.
 
@@ -55,20 +60,19 @@ def rescale(
         return None
     import torch
 
-    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import importance_of, nearest
     from quantkit.grid.quadratic import row_losses
 
     stacked = torch.cat(weights)
     rows = stacked[:: -(-len(stacked) // ROWS)]
-    # fp32 scales: rounding them for storage does not change which candidate is best
-    grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32, options.signed)
+    grid = grid.signs(signed=options.signed)
     hessian = stats.attended(options.sink)
     importance = importance_of(hessian.diagonal())
 
     def loss(s: torch.Tensor) -> torch.Tensor:
         searched = importance / s.square() if options.clip else None
-        back = nearest(rows * s, searched, scheme, grid).dequantize() / s
+        scaled = rows * s
+        back = nearest(scaled, searched, scheme, grid.provisional([scaled])).dequantize() / s
         return row_losses(back - rows, hessian).sum()
 
     magnitude = importance.sqrt()
@@ -85,14 +89,13 @@ def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
-    scale_dtype: torch.dtype,
+    grid: Rounding,
     options: AwqOptions,
 ) -> list[Solved]:
     """Each (rescaled) weight, fp32 (rows, in_features), rounded by itself; none is modified."""
-    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import round_each
 
-    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
+    grid = grid.signs(signed=options.signed)
     hessian = stats.hessian if stats else None
     return round_each(weights, hessian, scheme, grid, search=options.clip)
 
@@ -107,7 +110,7 @@ METHOD = Method(
     name="awq",
     summary="channel scales folded into the producer, then round to nearest; no solve",
     paper="AWQ, arXiv 2306.00978; scales and clipping from the Hessian instead of forwards",
-    grids=INTEGERS,
+    grids=(*INTEGERS, *FLOATS),
     needs_inputs=True,
     options=AwqOptions,
     workspace=workspace,

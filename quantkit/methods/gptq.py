@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from quantkit.core.errors import QuantkitError
 from quantkit.core.method import GroupShape, Method, Solved
-from quantkit.core.scheme import INTEGERS, Scheme
+from quantkit.core.scheme import FLOATS, INTEGERS, Scheme
 from quantkit.grid.kernel import DEVICES, SIZES
 from quantkit.grid.threads import one_thread
 from quantkit.grid.tiles import rows_at_once, tiles
@@ -18,9 +18,9 @@ from quantkit.grid.workspace import FP32, copies, rounding, square
 if TYPE_CHECKING:
     import torch
 
-    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.ldlq import Feedback
     from quantkit.grid.qtensor import QTensor
+    from quantkit.grid.rounding import Rounding
     from quantkit.stats.inputs import InputStats
 
 TRIALS = (1.0, 0.94, 1.06)  # factors of the scale of least weighted error
@@ -55,7 +55,7 @@ def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
-    scale_dtype: torch.dtype,
+    grid: Rounding,
     options: GptqOptions,
 ) -> list[Solved]:
     """All weights, fp32 (rows, in_features), solved as one: rows share the Hessian and its factor.
@@ -70,19 +70,21 @@ def quantize(
         raise QuantkitError("gptq needs calibration inputs", hint="use rtn, which needs none")
     import torch
 
-    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.rows import joined, rows_of
 
-    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
-    stacked = torch.cat(weights)
-    size = scheme.group_size or stacked.shape[1]
+    grid = grid.signs(signed=options.signed)
+    size = scheme.group_size or weights[0].shape[1]
     feedback, notes = _feedback(stats, size, options)
+    if scheme.rows != 1:
+        solved = [_blocks(weight, stats, feedback, scheme, grid, options) for weight in weights]
+        return [replace(each, notes=notes) for each in solved]
+    stacked = torch.cat(weights)
     at_once = rows_at_once(tiles(stacked.device.type).ldlq, stacked.shape[1])
     parts = torch.split(stacked, at_once)
-    solved = joined([_rows(part, stats, feedback, scheme, grid, options) for part in parts])
+    together = joined([_rows(part, stats, feedback, scheme, grid, options) for part in parts])
     ends = list(accumulate(len(weight) for weight in weights))
     return [
-        replace(rows_of(solved, slice(start, end)), notes=notes)
+        replace(rows_of(together, slice(start, end)), notes=notes)
         for start, end in zip([0, *ends], ends, strict=False)
     ]
 
@@ -92,23 +94,58 @@ def _rows(
     stats: InputStats,
     feedback: Feedback | None,
     scheme: Scheme,
-    grid: AffineGrid,
+    grid: Rounding,
     options: GptqOptions,
+    scales: torch.Tensor | None = None,
 ) -> Solved:
-    """Some rows, fp32 (rows, in_features), solved; rounded to nearest where there is no factor."""
+    """Some rows, fp32 (rows, in_features), solved; rounded to nearest where there is no factor.
+
+    `scales`, fp32 (rows, groups), are given where they are not to be chosen.
+    """
+    from quantkit.grid.blocks import rounded_to
     from quantkit.grid.nearest import importance_of, nearest
     from quantkit.grid.quadratic import losses_of
 
-    importance = importance_of(stats.diagonal)
+    def rounded_off() -> QTensor:
+        if scales is not None:
+            return rounded_to(rows, scales, scheme, grid)
+        return nearest(rows, importance_of(stats.diagonal), scheme, grid)
+
     if feedback is None:
-        qtensor = nearest(rows, importance, scheme, grid)
+        qtensor = rounded_off()
     else:
-        qtensor = _solve(rows, feedback, scheme, grid, options)
+        qtensor = _solve(rows, feedback, scheme, grid, options, scales)
     losses = losses_of(qtensor.dequantize().sub_(rows), rows, stats.hessian)
     if feedback is not None and options.keep_better_rows:
-        rounded = nearest(rows, importance, scheme, grid)
+        rounded = rounded_off()
         qtensor, losses[0] = _better_rows(qtensor, losses[0], rounded, rows, stats.hessian)
     return Solved(qtensor, losses)
+
+
+def _blocks(
+    weight: torch.Tensor,
+    stats: InputStats,
+    feedback: Feedback | None,
+    scheme: Scheme,
+    grid: Rounding,
+    options: GptqOptions,
+) -> Solved:
+    """A weight, fp32 (rows, in_features), whose rows share scales: these are chosen beforehand."""
+    from quantkit.grid.blocks import block_scales, by_block, by_row
+    from quantkit.grid.nearest import importance_of
+    from quantkit.grid.rows import joined
+
+    importance = importance_of(stats.diagonal) if options.search != "minmax" else None
+    scales = by_row(block_scales(weight, importance, scheme, grid), len(weight), scheme)
+    alone = replace(scheme, rows=1)
+    at_once = rows_at_once(tiles(weight.device.type).ldlq, weight.shape[1])
+    solved = joined(
+        [
+            _rows(rows, stats, feedback, alone, grid, options, known)
+            for rows, known in zip(weight.split(at_once), scales.split(at_once), strict=True)
+        ]
+    )
+    return replace(solved, qtensor=by_block(solved.qtensor, scheme))
 
 
 def _feedback(
@@ -147,10 +184,13 @@ def _order(diagonal: torch.Tensor, size: int, options: GptqOptions) -> torch.Ten
 
     `diagonal` is that of the Hessian, fp32 (in_features,). Groups are sorted by their mean, and
     channels within each group, so that codes written back in their natural order have one scale
-    per run of `size` channels (group-aware reordering, GAR, arXiv 2505.14638).
+    per run of `size` channels (group-aware reordering, GAR, arXiv 2505.14638). Where the last group
+    is cut, channels stay where they are.
     """
     import torch
 
+    if diagonal.numel() % size:
+        return torch.arange(diagonal.numel(), device=diagonal.device)
     if options.order == "natural":
         return torch.arange(diagonal.numel(), device=diagonal.device).flip(0)
     grouped = diagonal.view(-1, size)
@@ -163,22 +203,28 @@ def _solve(
     stacked: torch.Tensor,
     feedback: Feedback,
     scheme: Scheme,
-    grid: AffineGrid,
+    grid: Rounding,
     options: GptqOptions,
+    known: torch.Tensor | None,
 ) -> QTensor:
-    """`stacked`, fp32 (rows, in_features), rounded with feedback, in the natural channel order."""
+    """`stacked`, fp32 (rows, in_features), rounded with feedback, in the natural channel order.
+
+    `known` are scales as in `_rows`.
+    """
     import torch
 
     from quantkit.grid.ldlq import ldlq
     from quantkit.grid.nearest import assemble
-    from quantkit.grid.search import Near
+    from quantkit.grid.search import Fixed, Near
 
     factors = TRIALS if options.search == "trial" else (1.0,)
-    near = Near(grid, options.search != "minmax", factors)
     order = feedback.order
     size = scheme.group_size or stacked.shape[1]
-    codes, scales, zeros = ldlq(stacked.T[order], feedback, grid, size, near)
-    natural, groups = torch.empty_like(codes), order[::size] // size
+    groups = order[::size] // size
+    near = Near(grid, options.search != "minmax", factors)
+    choose = near if known is None else Fixed(known.T[groups])
+    codes, scales, zeros = ldlq(stacked.T[order], feedback, grid, size, choose)
+    natural = torch.empty_like(codes)
     natural[order] = codes
     back = groups.argsort()
     return assemble(
@@ -249,7 +295,7 @@ METHOD = Method(
     name="gptq",
     summary="column by column with error feedback; the best at 3 and 4 bits",
     paper="GPTQ, arXiv 2210.17323; as LDLQ, arXiv 2307.13304; order by GAR, arXiv 2505.14638",
-    grids=INTEGERS,
+    grids=(*INTEGERS, *FLOATS),
     needs_inputs=True,
     options=GptqOptions,
     workspace=workspace,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from quantkit.grid.qtensor import QTensor
+    from quantkit.grid.rounding import Rounding
     from quantkit.stats.inputs import InputStats
 
 FRACTIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # of a block's absmax
@@ -38,7 +39,7 @@ def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
-    scale_dtype: torch.dtype,  # noqa: ARG001 - NF4 keeps fp32, or 8 bits
+    grid: Rounding | None,  # noqa: ARG001 - blocks run on from row to row
     options: Nf4Options,
 ) -> list[Solved]:
     """Each weight, fp32 (rows, in_features), rounded by itself; none is modified."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quantkit.core.method import GroupShape, Method, Solved
-from quantkit.core.scheme import INTEGERS, Scheme
+from quantkit.core.scheme import FLOATS, INTEGERS, Scheme
 from quantkit.grid.threads import one_thread
 from quantkit.grid.workspace import copies, rounding_each
 
 if TYPE_CHECKING:
     import torch
 
+    from quantkit.grid.rounding import Rounding
     from quantkit.stats.inputs import InputStats
 
 
@@ -32,16 +33,16 @@ def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
-    scale_dtype: torch.dtype,
+    grid: Rounding,
     options: RtnOptions,
 ) -> list[Solved]:
     """Each weight, fp32 (rows, in_features), rounded by itself; none is modified."""
-    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import round_each
 
-    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, options.signed)
     hessian = stats.hessian if stats else None
-    return round_each(weights, hessian, scheme, grid, search=options.search)
+    return round_each(
+        weights, hessian, scheme, grid.signs(signed=options.signed), search=options.search
+    )
 
 
 def workspace(group: GroupShape) -> int:
@@ -53,7 +54,7 @@ METHOD = Method(
     name="rtn",
     summary="round to nearest, scales searched; no solve",
     paper="the baseline of all others; scale search after OCTAV (arXiv 2206.06501) and llama.cpp",
-    grids=INTEGERS,
+    grids=(*INTEGERS, *FLOATS),
     needs_inputs=False,
     options=RtnOptions,
     workspace=workspace,

@@ -13,6 +13,7 @@ from quantkit.grid.workspace import FP32, copies, folding
 if TYPE_CHECKING:
     import torch
 
+    from quantkit.grid.rounding import Rounding
     from quantkit.stats.inputs import InputStats
 
 ALPHAS = tuple(i / 10 for i in range(11))
@@ -40,7 +41,11 @@ class SmoothquantOptions:
 
 @one_thread()
 def rescale(
-    weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: SmoothquantOptions
+    weights: list[torch.Tensor],
+    stats: InputStats,
+    scheme: Scheme,
+    grid: Rounding,
+    options: SmoothquantOptions,
 ) -> torch.Tensor | None:
     """Channel scales, fp32 (in_features,), of least expected error, or None for none.
 
@@ -60,7 +65,7 @@ def rescale(
     if options.alpha is not None:
         return candidates[0]
     plain = torch.ones_like(inputs)
-    tried = [_expected_error(stacked, stats, scheme, s) for s in (plain, *candidates)]
+    tried = [_expected_error(stacked, stats, scheme, grid, s) for s in (plain, *candidates)]
     expected = torch.stack(tried).cpu().tolist()  # one wait for the device
     best = min(range(len(expected)), key=expected.__getitem__)
     return candidates[best - 1] if best else None
@@ -72,23 +77,21 @@ def _floored(ranges: torch.Tensor) -> torch.Tensor:
 
 
 def _expected_error(
-    weight: torch.Tensor, stats: InputStats, scheme: Scheme, s: torch.Tensor
+    weight: torch.Tensor, stats: InputStats, scheme: Scheme, grid: Rounding, s: torch.Tensor
 ) -> torch.Tensor:
     """Squared output error (fp32, one number) of weights on all tokens, plus that of inputs.
 
     `weight` is fp32 (rows, in_features), `s` fp32 (in_features,). The error of inputs is estimated
     from the sample, with errors of channels assumed independent: sum_j E[e_j^2] |w_j|^2.
     """
-    import torch
-
     from quantkit.grid.activation import int8_per_token
-    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import nearest
     from quantkit.grid.quadratic import row_losses
 
     rows = weight[:: -(-len(weight) // ROWS)]
-    grid = AffineGrid(scheme.bits, scheme.symmetric, torch.float32, signed=False)
-    error = nearest(rows * s, None, scheme, grid).dequantize() / s - rows
+    scaled = rows * s
+    grid = grid.signs(signed=False).provisional([scaled])
+    error = nearest(scaled, None, scheme, grid).dequantize() / s - rows
     of_weights = row_losses(error, stats.hessian).sum() * (len(weight) / len(rows))
     scaled = stats.sample.float() / s
     noise = (int8_per_token(scaled) - scaled).square().sum(0)
@@ -101,17 +104,16 @@ def quantize(
     weights: list[torch.Tensor],
     stats: InputStats | None,
     scheme: Scheme,
-    scale_dtype: torch.dtype,
+    grid: Rounding,
     options: SmoothquantOptions,
 ) -> list[Solved]:
     """Each (rescaled) weight, fp32 (rows, in_features), rounded by itself; none is modified.
 
     Scales are positive, as int8 kernels expect.
     """
-    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.nearest import round_each
 
-    grid = AffineGrid(scheme.bits, scheme.symmetric, scale_dtype, signed=False)
+    grid = grid.signs(signed=False)
     hessian = stats.hessian if stats else None
     return round_each(weights, hessian, scheme, grid, search=options.search)
 

@@ -1,6 +1,6 @@
 """An open model, plain or quantized: its tensors one at a time, its blocks one after the other."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from quantkit.core.format import Format, Schemes
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
-from quantkit.grid.activation import int8_per_token
+from quantkit.grid.activation import STATIC, change_of, rounding_of
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.transfer import to_device
 from quantkit.model.calls import BlockInputs
@@ -218,11 +218,19 @@ class OpenModel:
         for name, module in block.named_modules():
             self.load(".".join(filter(None, (self.skeleton.block_name(index), name))), module)
         for name, linear in block.named_modules():
-            if is_linear(linear):
-                scheme = self.scheme(f"{self.skeleton.block_name(index)}.{name}")
-                if scheme is not None and scheme.activation == "int8-token":
-                    linear.register_forward_pre_hook(lambda _, args: int8_per_token(args[0]))
+            path = f"{self.skeleton.block_name(index)}.{name}"
+            if change := self._input_change(path) if is_linear(linear) else None:
+                linear.register_forward_pre_hook(lambda _, args, change=change: change(args[0]))
         return block
+
+    def _input_change(self, linear: str) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """What the input of a quantized linear goes through at run time; None: nothing."""
+        scheme = self.scheme(linear)
+        if scheme is None or scheme.activation is None:
+            return None
+        if scheme.activation in STATIC:
+            return rounding_of(self.qtensor(linear))
+        return change_of(scheme.activation, None)
 
     def enter(
         self, *input_ids: torch.Tensor, keep: Keep = lambda hidden: hidden

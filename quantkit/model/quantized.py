@@ -7,7 +7,8 @@ from quantkit.checkpoint.coded import Coding
 from quantkit.checkpoint.quantization import BLOCKS, quantization_block
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core import registry
-from quantkit.core.errors import InputError, RefusedError
+from quantkit.core.errors import InputError, QuantkitError, RefusedError
+from quantkit.core.facts import LinearFacts
 from quantkit.core.format import Format
 from quantkit.model.float_codes import float_codes
 
@@ -30,20 +31,48 @@ def quantized_form(
             hint="use the config.json that belongs to these weights",
         )
     coding, stated = float_codes(names, config), quantization_block(config)
-    if coding is not None or stated is None:
+    if stated is None:
         return coding
+    if coding is not None:
+        return _holding(coding, names, stated) or coding
     if not any(stated is config.get(key) for key in BLOCKS):
         raise RefusedError(
             f"the quantization that `text_config` of `{where}` states is not supported",
             why="it names linears otherwise than the files do; 8- and 4-bit floats need no names",
             hint="use the original model",
         )
-    for name in registry.names("formats"):
-        found: Format = registry.load("formats", name, "FORMAT")
-        if found.matches(stated):
-            return found
+    if found := _matching(stated):
+        return found
     raise RefusedError(
         f"`{where}` is quantized in a format that is not supported",
         why=f"quant_method in its quantization_config is {stated.get('quant_method', 'unset')!r}",
         hint=f"use one of {', '.join(registry.names('formats'))}, or the original model",
     )
+
+
+def _matching(stated: Mapping[str, Any]) -> Format | None:
+    """The format that a quantization block belongs to."""
+    formats = (registry.load("formats", name, "FORMAT") for name in registry.names("formats"))
+    return next((each for each in formats if each.matches(stated)), None)
+
+
+def _holding(
+    coding: Coding, names: Mapping[str, TensorInfo], stated: Mapping[str, Any]
+) -> Format | None:
+    """The format that holds all float codes as linears; None where they are only decoded."""
+    output = _matching(stated)
+    if output is None:
+        return None
+    try:
+        scheme = output.parse(stated)
+        for weight, coded in coding.tensors.items():
+            linear, found = weight.removesuffix(".weight"), scheme(weight.removesuffix(".weight"))
+            if found is None or len(coded.shape) != 2:
+                return None
+            expected = output.layout(found, LinearFacts(linear, *coded.shape), "bfloat16")
+            stored = {suffix: names.get(f"{linear}.{suffix}") for suffix in expected}
+            if any(info is None or info.dtype != expected[s][0] for s, info in stored.items()):
+                return None
+    except QuantkitError:
+        return None
+    return output

@@ -13,7 +13,8 @@ from quantkit.core.ranks import ALONE, Ranks
 from quantkit.core.recipe import ExpertTokens
 from quantkit.core.resources import PAUSED, Holding
 from quantkit.core.scheme import Scheme
-from quantkit.grid.activation import int8_per_token
+from quantkit.grid.activation import change_of, input_scale
+from quantkit.grid.rounding import Rounding
 from quantkit.grid.rows import dealt
 from quantkit.model.matrices import matrix, place
 from quantkit.model.opened import OpenModel
@@ -136,7 +137,7 @@ class Groups:
         weights = [matrix(state.block.get_submodule(name)) for name in group.names]
         divided = None
         if stats is not None and pair is not None and method.rescale is not None:
-            divided = method.rescale(weights, stats, scheme, options)
+            divided = method.rescale(weights, stats, scheme, self._grid(scheme, weights), options)
             if divided is not None:
                 s = factors_of(state, pair, divided)
                 weights = [weight * s for weight in weights]
@@ -144,13 +145,15 @@ class Groups:
         if stats is None and method.needs_inputs:
             method = registry.load("methods", "rtn", "METHOD")
             options = method.options()
-        dtype = getattr(torch, scheme.scale_dtype(state.model.dtype_name))
+        grid = self._grid(scheme, weights)
 
         def quantize(rows: list[torch.Tensor]) -> list[Solved]:
-            return method.quantize(rows, stats, scheme, dtype, options)
+            return method.quantize(rows, stats, scheme, grid, options)
 
-        solved = dealt(quantize, weights, ranks) if method.by_rows else quantize(weights)
-        return Draft(divided, [replace(each, notes=(*notes, *each.notes)) for each in solved])
+        alone = scheme.rows == 1 and method.by_rows
+        solved = dealt(quantize, weights, ranks) if alone else quantize(weights)
+        scale = None if stats is None else input_scale(scheme.activation, stats.absmax)
+        return Draft(divided, [_with_inputs(each, scale, notes) for each in solved])
 
     def put(self, group: LinearGroup, draft: Draft) -> InputChange | None:
         """Replace the linears of `group` by a draft of them; as `solve`."""
@@ -164,7 +167,12 @@ class Groups:
         for name, result in zip(group.names, draft.solved, strict=True):
             state.solved[state.full(name)] = result
             place(state.block.get_submodule(name), result.qtensor.dequantize())
-        return _input_change(divided, self._scheme(group))
+        scale = draft.solved[0].qtensor.input_scale
+        return _input_change(divided, change_of(self._scheme(group).activation, scale))
+
+    def _grid(self, scheme: Scheme, weights: list[torch.Tensor]) -> Rounding:
+        dtype = getattr(torch, scheme.scale_dtype(self.state.model.dtype_name))
+        return scheme.rounding(dtype, weights)
 
     def _scheme(self, group: LinearGroup) -> Scheme:
         scheme = self.state.scheme(self.solver, group)
@@ -269,14 +277,19 @@ def _renew(state: BlockState, name: str) -> None:
         linear.bias.data.copy_(state.source(f"{name}.bias")[1])  # type: ignore[operator]  # as above
 
 
-def _input_change(divided: torch.Tensor | None, scheme: Scheme) -> InputChange | None:
-    """Division by fp32 `divided` (in_features,), then 8-bit rounding; None for neither."""
-    quantized = scheme.activation == "int8-token"
+def _with_inputs(solved: Solved, scale: torch.Tensor | None, notes: tuple[str, ...]) -> Solved:
+    """A linear with the scale of its inputs, fp32 (1,), and `notes` before its own."""
+    qtensor = replace(solved.qtensor, input_scale=scale)
+    return replace(solved, qtensor=qtensor, notes=(*notes, *solved.notes))
+
+
+def _input_change(divided: torch.Tensor | None, rounded: InputChange | None) -> InputChange | None:
+    """Division by fp32 `divided` (in_features,), then rounding; None for neither."""
     if divided is None:
-        return int8_per_token if quantized else None
+        return rounded
 
     def change(x: torch.Tensor) -> torch.Tensor:
         x = (x.float() / divided).to(x.dtype)
-        return int8_per_token(x) if quantized else x
+        return x if rounded is None else rounded(x)
 
     return change

@@ -218,7 +218,8 @@ class _Solver:
         method = self.method if given is not None else registry.load("methods", "rtn", "METHOD")
         options = self.options if given is not None else method.options()
         dtype = getattr(torch, scheme.scale_dtype(self.dtype))
-        solved = method.quantize(weights, given, scheme, dtype, options)
+        grid = scheme.rounding(dtype, weights)
+        solved = method.quantize(weights, given, scheme, grid, options)
         after = [each.qtensor.dequantize() for each in solved]
         if stats is None:
             return after, 0.0, 0.0

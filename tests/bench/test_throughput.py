@@ -13,6 +13,7 @@ from quantkit.core.resources import Work
 from quantkit.core.scheme import Scheme
 from quantkit.planning.run.timing import MachineSpeed, recall, remember
 from quantkit.stats.hessian import InputCollector
+from tests.methods.solving import quantized
 
 pytestmark = pytest.mark.long
 
@@ -52,7 +53,7 @@ def test_a_solution_of_another_shape_takes_about_what_is_foretold(speed: Machine
     taken = []
     for _ in range(3):
         started = perf_counter()
-        method.quantize([weight], stats, Scheme("int", 4, 64), torch.bfloat16, method.options())
+        quantized(method, [weight], stats, Scheme("int", 4, 64), torch.bfloat16, method.options())
         taken.append(perf_counter() - started)
     rates = speed.solving["gptq"]
     work = Work(weights=outputs * width, crossed=outputs * width**2, cubed=width**3)

@@ -21,6 +21,7 @@ from quantkit.recipes.loader import build_recipe, list_recipes, load_recipe
 from quantkit.recipes.options import checked_options
 from quantkit.stats.hessian import InputCollector
 from quantkit.stats.inputs import InputStats
+from tests.methods.solving import quantized, rescaled
 
 METHODS = registry.names("methods")
 GRIDS = {("int", 2), ("int", 3), ("int", 4), ("int", 8), ("nf4", 4)}
@@ -195,7 +196,7 @@ def test_quantized_weights_are_well_formed(method: Method, stats: InputStats) ->
     given = weights()
     for scheme in schemes(method):
         for dtype in dtypes(scheme):
-            solved = method.quantize(given, stats, scheme, dtype, method.options())
+            solved = quantized(method, given, stats, scheme, dtype, method.options())
             assert len(solved) == len(given)
             for one, weight in zip(solved, given, strict=True):
                 qtensor = one.qtensor
@@ -222,7 +223,7 @@ def test_loss_is_the_relative_error_of_the_output(method: Method, stats: InputSt
     hessian = stats.hessian.double()
     scheme = schemes(method)[-1]
     for one, weight in zip(
-        method.quantize(weights(), stats, scheme, torch.float32, method.options()),
+        quantized(method, weights(), stats, scheme, torch.float32, method.options()),
         weights(),
         strict=True,
     ):
@@ -239,7 +240,7 @@ def test_rows_are_independent_where_it_says_so(method: Method, stats: InputStats
         for weight in weights():
             parts = [weight[:16], weight[16:40], weight[40:]]
             whole, *others = (
-                method.quantize([rows], stats, scheme, torch.bfloat16, method.options())[0]
+                quantized(method, [rows], stats, scheme, torch.bfloat16, method.options())[0]
                 for rows in (weight, *parts)
                 if len(rows)
             )
@@ -252,9 +253,9 @@ def test_rows_are_independent_where_it_says_so(method: Method, stats: InputStats
 def test_arguments_stay_as_they_were(method: Method, stats: InputStats) -> None:
     given, kept = weights(), [stats.hessian.clone(), stats.firsts.clone(), stats.sample.clone()]
     for scheme in schemes(method)[:2]:
-        method.quantize(given, stats, scheme, torch.bfloat16, method.options())
+        quantized(method, given, stats, scheme, torch.bfloat16, method.options())
         if method.rescale is not None:
-            method.rescale(given, stats, scheme, method.options())
+            rescaled(method, given, stats, scheme, method.options())
     assert all(torch.equal(a, b) for a, b in zip(given, weights(), strict=True))
     now = (stats.hessian, stats.firsts, stats.sample)
     assert all(torch.equal(a, b) for a, b in zip(now, kept, strict=True))
@@ -267,8 +268,8 @@ def test_same_inputs_same_bits(
         results = []
         for count in (1, 2, 1):
             set_threads(count)
-            solved = method.quantize(weights(), stats, scheme, torch.bfloat16, method.options())
-            s = method.rescale and method.rescale(weights(), stats, scheme, method.options())
+            solved = quantized(method, weights(), stats, scheme, torch.bfloat16, method.options())
+            s = method.rescale and rescaled(method, weights(), stats, scheme, method.options())
             results.append((solved, s))
             assert torch.get_num_threads() == count
         first, *others = results
@@ -284,8 +285,8 @@ def test_same_inputs_same_bits(
 def test_inputs_are_needed_only_where_it_says_so(method: Method) -> None:
     if method.needs_inputs:
         return
-    for one in method.quantize(
-        weights(), None, schemes(method)[0], torch.bfloat16, method.options()
+    for one in quantized(
+        method, weights(), None, schemes(method)[0], torch.bfloat16, method.options()
     ):
         assert one.loss is None
 
@@ -293,7 +294,7 @@ def test_inputs_are_needed_only_where_it_says_so(method: Method) -> None:
 def test_rescaling_helps_or_is_left_alone(method: Method, stats: InputStats) -> None:
     if method.rescale is None:
         return
-    s = method.rescale(weights(), stats, schemes(method)[-1], method.options())
+    s = rescaled(method, weights(), stats, schemes(method)[-1], method.options())
     if s is not None:
         assert s.shape == (128,)
         assert s.dtype == torch.float32
@@ -301,7 +302,8 @@ def test_rescaling_helps_or_is_left_alone(method: Method, stats: InputStats) -> 
         assert (s > 0).all()
         outer = s[:, None] * s
         changed = replace(stats, hessian=stats.hessian / outer, absmax=stats.absmax / s)
-        solved = method.quantize(
+        solved = quantized(
+            method,
             [w * s for w in weights()],
             changed,
             schemes(method)[-1],

@@ -31,6 +31,7 @@ from tests.device.pretended import (
     peak_bytes,
     pretended,
 )
+from tests.methods.solving import quantized
 
 DEVICE = "pretended:0"
 TRANSPOSED = ["rtn", "gptq", "gptq-v2-asym", "nf4", "nf4-double"]  # what holds Conv1D
@@ -186,7 +187,9 @@ def group(rows: int, features: int, tokens: int) -> Counts:
         for part in torch.split(inputs.to(DEVICE), 64, 1):
             collector.add(part)
         scheme = Scheme("int", 4, 128, symmetric=True)
-        gptq.quantize([weight.to(DEVICE)], collector.finish(), scheme, torch.float16, GptqOptions())
+        quantized(
+            gptq, [weight.to(DEVICE)], collector.finish(), scheme, torch.float16, GptqOptions()
+        )
     return Counts(**{name: counter.copy() for name, counter in vars(seen).items()})
 
 

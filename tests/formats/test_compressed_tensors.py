@@ -84,7 +84,7 @@ def test_a_stated_shape_must_be_the_weights(random_qtensor: Callable[..., QTenso
 @pytest.mark.parametrize(
     ("scheme", "linear", "reason"),
     [
-        (Scheme("int", 5, 64), LINEAR, "2, 3, 4 or 8"),
+        (Scheme("nf4", 4, 64), LINEAR, "integers and floats"),
         (Scheme("nf4"), LINEAR, "NF4"),
         (Scheme("int", 8, 64, activation="int8-token"), LINEAR, "one scale per channel"),
         (Scheme("int", 4, None, activation="int8-token"), LINEAR, "8-bit"),

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.affine import AffineGrid
+from quantkit.grid.rounding import steps_of
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BITS = (2, 3, 4, 8)
@@ -23,7 +24,7 @@ def test_signed_scale_puts_the_extreme_weight_on_the_outermost_code(
     grid = AffineGrid(bits, symmetric=True, dtype=dtype)
     scales, zeros = grid.span(weights)
     assert zeros is None
-    steps = snap(weights, scales, grid.bounds(None))
+    steps = steps_of(weights, scales, None, grid)
     at = weights.abs().argmax(0)
     columns = torch.arange(weights.shape[1])
     assert (steps[at, columns] == -(1 << (bits - 1))).all()
@@ -39,7 +40,7 @@ def test_unsigned_scale_is_positive_and_clips_half_a_step_at_most(bits: int) -> 
     grid = AffineGrid(bits, symmetric=True, dtype=torch.float32, signed=False)
     scales, _ = grid.span(weights)
     assert (scales > 0).all()
-    error = (snap(weights, scales, grid.bounds(None)) * scales - weights).abs()
+    error = (steps_of(weights, scales, None, grid) * scales - weights).abs()
     assert (error <= scales * 0.5001).all()
 
 
@@ -58,7 +59,7 @@ def test_zeros_stay_in_range_and_nothing_is_clipped_by_more_than_a_step(
     assert (zeros >= 1).all()
     assert (zeros <= (1 << bits) - 1).all()
     assert (zeros == zeros.round()).all()
-    error = (snap(weights, scales, grid.bounds(zeros)) * scales - weights).abs()
+    error = (steps_of(weights, scales, zeros, grid) * scales - weights).abs()
     assert (error <= scales * 1.0001).all()
 
 

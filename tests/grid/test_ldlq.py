@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantkit.grid import ldlq as module
-from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.affine import AffineGrid
 from quantkit.grid.ldlq import Candidates, Feedback, factor, ldlq
+from quantkit.grid.rounding import steps_of
 
 
 def problem(seed: int, rows: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,7 +33,7 @@ def solve(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and dequantized weights (rows, features) with spanning scales."""
 
-    def span(targets: torch.Tensor, _: torch.Tensor) -> Candidates:
+    def span(targets: torch.Tensor, _: torch.Tensor, _group: int) -> Candidates:
         scales, zeros = grid.span(targets)
         return scales[None], None if zeros is None else zeros[None]
 
@@ -53,7 +54,7 @@ def textbook(
     for j in range(weight.shape[1]):
         if j % group_size == 0:
             scales, zeros = grid.span(work[:, j : j + group_size].T)
-        out[:, j] = snap(work[:, j], scales, grid.bounds(zeros)) * scales
+        out[:, j] = steps_of(work[:, j], scales, zeros, grid) * scales
         error = (work[:, j] - out[:, j]) / upper[j, j]
         work[:, j + 1 :] -= error[:, None] * upper[j, j + 1 :]
     return out
@@ -93,7 +94,7 @@ def test_without_correlation_it_rounds_to_nearest() -> None:
     grid = AffineGrid(4, symmetric=True, dtype=torch.float32)
     codes, _ = solve(weight, hessian.diagonal().diag(), grid, 32)
     scales, _ = grid.span(weight.T)
-    assert torch.equal(codes.T.double(), snap(weight.T, scales, grid.bounds(None)) + 8)
+    assert torch.equal(codes.T.double(), steps_of(weight.T, scales, None, grid) + 8)
 
 
 def test_what_lies_on_the_grid_stays() -> None:
@@ -115,7 +116,7 @@ def test_small_problems_against_all_solutions(seed: int) -> None:
     grid = AffineGrid(2, symmetric=True, dtype=torch.float32)
     scale = grid.span(weight.T)[0][:1]
 
-    def fixed(targets: torch.Tensor, _: torch.Tensor) -> Candidates:
+    def fixed(targets: torch.Tensor, _: torch.Tensor, _group: int) -> Candidates:
         return scale.expand(1, targets.shape[1]), None
 
     feedback = feedback_of(hessian)
@@ -139,7 +140,7 @@ def test_each_row_keeps_its_best_trial() -> None:
     factors = (0.5, 0.7, 0.85, 1.0)
 
     def losses(*tried: float) -> torch.Tensor:
-        def candidates(targets: torch.Tensor, _: torch.Tensor) -> Candidates:
+        def candidates(targets: torch.Tensor, _: torch.Tensor, _group: int) -> Candidates:
             return torch.stack([grid.span(targets)[0] * f for f in tried]), None
 
         codes, scales, _ = ldlq(weight.T[feedback.order], feedback, grid, 32, candidates)

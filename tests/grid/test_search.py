@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantkit.grid.affine import AffineGrid, snap
+from quantkit.grid.affine import AffineGrid
+from quantkit.grid.rounding import steps_of
 from quantkit.grid.search import search_scales
 from quantkit.grid.tiles import CPU
 
@@ -18,7 +19,7 @@ def error(
     grid: AffineGrid,
     found: tuple[torch.Tensor, torch.Tensor | None],
 ) -> torch.Tensor:
-    residual = snap(panel, found[0], grid.bounds(found[1])) * found[0] - panel
+    residual = steps_of(panel, found[0], found[1], grid) * found[0] - panel
     return importance @ residual.square()
 
 

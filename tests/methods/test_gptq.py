@@ -13,6 +13,7 @@ from quantkit.methods import gptq, rtn
 from quantkit.methods.gptq import GptqOptions
 from quantkit.methods.rtn import RtnOptions
 from quantkit.stats.inputs import InputStats
+from tests.methods.solving import quantized
 
 BF16 = torch.bfloat16
 W4 = Scheme()
@@ -39,7 +40,7 @@ def solve(
     options: Any = DEFAULTS,
     method: Any = gptq,
 ) -> list[Solved]:
-    found: list[Solved] = method.quantize(weights, stats, scheme, BF16, options)
+    found: list[Solved] = quantized(method, weights, stats, scheme, BF16, options)
     return found
 
 
@@ -246,7 +247,7 @@ def test_ladder_notes_each_step(
 
 def test_it_needs_inputs(weights: list[torch.Tensor]) -> None:
     with pytest.raises(QuantkitError, match="needs calibration inputs"):
-        gptq.quantize(weights, None, Scheme(), BF16, GptqOptions())
+        quantized(gptq, weights, None, Scheme(), BF16, GptqOptions())
 
 
 def test_golden_codes() -> None:

@@ -11,8 +11,10 @@ from quantkit.core.scheme import Scheme
 from quantkit.grid.dynamic8 import dynamic_book
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import QTensor
-from quantkit.methods.nf4 import Nf4Options, quantize
+from quantkit.methods import nf4
+from quantkit.methods.nf4 import Nf4Options
 from quantkit.stats.inputs import InputStats
+from tests.methods.solving import quantized
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "nf4_bitsandbytes_0_50_2.json"
 PLAIN = Nf4Options(search=False)
@@ -20,7 +22,7 @@ SIMPLE, DOUBLE = Scheme("nf4", 4, 64), Scheme("nf4", 4, 64, double_quant=True)
 
 
 def solve(weight: torch.Tensor, scheme: Scheme, options: Nf4Options = PLAIN) -> QTensor:
-    return quantize([weight], None, scheme, torch.float32, options)[0].qtensor
+    return quantized(nf4, [weight], None, scheme, torch.float32, options)[0].qtensor
 
 
 def golden_weight(rows: int, columns: int, outliers: bool) -> torch.Tensor:
@@ -93,7 +95,7 @@ def test_search_pays(scheme: Scheme, columns: int, make_inputs: Any, collect: An
 
     plain = solve(weight, scheme)
     blind = solve(weight, scheme, Nf4Options())
-    (seen,) = quantize([weight], stats, scheme, torch.float32, Nf4Options())
+    (seen,) = quantized(nf4, [weight], stats, scheme, torch.float32, Nf4Options())
     ones = torch.ones(columns)
     assert lost(blind, ones) < 0.9 * lost(plain, ones)
     assert lost(seen.qtensor, stats.diagonal) < 0.8 * lost(plain, stats.diagonal)

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from quantkit.core.scheme import Scheme
-from quantkit.methods.rtn import RtnOptions, quantize
+from quantkit.methods import rtn
+from quantkit.methods.rtn import RtnOptions
 from quantkit.stats.inputs import InputStats
+from tests.methods.solving import quantized
 
 SCHEMES = [
     Scheme(bits=bits, group_size=size, symmetric=symmetric)
@@ -19,7 +21,7 @@ def weighted_error(
     weights: list[torch.Tensor], stats: InputStats | None, scheme: Scheme, options: RtnOptions
 ) -> float:
     importance = stats.diagonal if stats else torch.ones(192)
-    solved = quantize(weights, stats, scheme, torch.float16, options)
+    solved = quantized(rtn, weights, stats, scheme, torch.float16, options)
     errors = [s.qtensor.dequantize() - w for s, w in zip(solved, weights, strict=True)]
     return sum(float((e.square() @ importance).sum()) for e in errors)
 
@@ -38,8 +40,8 @@ def test_search_pays_by_its_own_measure(
 
 def test_the_hessian_tells_what_matters(weights: list[torch.Tensor], stats: InputStats) -> None:
     scheme = Scheme(bits=3)
-    seen = quantize(weights, stats, scheme, torch.bfloat16, RtnOptions())
-    blind = quantize(weights, None, scheme, torch.bfloat16, RtnOptions())
+    seen = quantized(rtn, weights, stats, scheme, torch.bfloat16, RtnOptions())
+    blind = quantized(rtn, weights, None, scheme, torch.bfloat16, RtnOptions())
     for a, b, weight in zip(seen, blind, weights, strict=True):
         error = b.qtensor.dequantize() - weight
         whole = ((weight @ stats.hessian) * weight).sum()
@@ -50,7 +52,7 @@ def test_the_hessian_tells_what_matters(weights: list[torch.Tensor], stats: Inpu
 
 def test_unsigned_scales_are_positive(weights: list[torch.Tensor], stats: InputStats) -> None:
     for signed in (True, False):
-        solved = quantize(weights, stats, Scheme(), torch.bfloat16, RtnOptions(signed=signed))
+        solved = quantized(rtn, weights, stats, Scheme(), torch.bfloat16, RtnOptions(signed=signed))
         assert (solved[0].qtensor.scales < 0).any() == signed
 
 
@@ -64,7 +66,7 @@ def test_threads_change_no_bit(
     results = []
     for count in (1, 2):
         set_threads(count)
-        results.append(quantize([weight], stats, scheme, torch.bfloat16, RtnOptions())[0])
+        results.append(quantized(rtn, [weight], stats, scheme, torch.bfloat16, RtnOptions())[0])
     one, two = results
     assert torch.equal(one.qtensor.codes, two.qtensor.codes)
     assert torch.equal(one.qtensor.scales, two.qtensor.scales)

@@ -21,6 +21,7 @@ from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.sensitivity import STRIDE, Effect, Probe, measure_effects
 from quantkit.stats.inputs import InputStats
+from tests.methods.solving import quantized
 
 pytestmark = pytest.mark.long
 
@@ -80,7 +81,7 @@ def rounded(choice: Choice, name: str, ids: torch.Tensor) -> torch.Tensor:
         model(ids)
     part = registry.load("methods", "rtn", "METHOD")
     weight = module.weight.data.clone()
-    (solved,) = part.quantize([weight], collector.finish(), W3, torch.bfloat16, part.options())
+    (solved,) = quantized(part, [weight], collector.finish(), W3, torch.bfloat16, part.options())
     result: torch.Tensor = solved.qtensor.dequantize()
     return result
 
@@ -119,7 +120,7 @@ def test_experts_are_solved_with_the_statistics_that_quantize_has(
 
     def noting(weights: list[torch.Tensor], stats: InputStats | None, *rest: Any) -> Any:
         seen[-1].setdefault(tuple(weights[0].shape), []).append(stats)
-        return part.quantize(weights, stats, *rest)
+        return quantized(part, weights, stats, *rest)
 
     method = replace(part, quantize=noting, needs_inputs=True)
     first = next(c for c in choices if c.block == 0 and c.experts)

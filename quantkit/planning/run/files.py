@@ -152,7 +152,7 @@ def _codes_bytes(linear: LinearFacts, scheme: Scheme) -> int:
     weights = linear.out_features * linear.in_features
     if scheme.grid == "nf4":
         return weights + 4 * -(-weights // (scheme.group_size or weights))
-    groups = linear.out_features * scheme.groups(linear.in_features)
+    groups = scheme.scale_rows(linear.out_features) * scheme.groups(linear.in_features)
     stored = 4 if scheme.activation else 2
     return weights + groups * (stored if scheme.symmetric else stored + 1)
 

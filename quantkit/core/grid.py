@@ -1,0 +1,48 @@
+"""The contract of a grid: which numbers weights are rounded to, and how their scales are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quantkit.core.scheme import Scheme
+
+if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.qtensor import QTensor
+    from quantkit.grid.rounding import Rounding
+
+
+def no_fault(_: Scheme) -> str | None:
+    """No scheme of a grid contradicts itself."""
+    return None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One grid; planning reads it, so its file imports torch inside functions only.
+
+    bits: the widths it has, the most usual one first.
+    label(scheme): short name of a scheme for tables: `W4 g64 sym`.
+    scale_dtype(scheme, model): the dtype in which scales are stored, for a model of a dtype; both
+        as torch names them.
+    rounding(scheme, scale_dtype, weights): the grid for `weights`, fp32 (rows, in_features), of
+        linears that engines fuse: a scale of all scales spans all of them.
+    dequantize(qtensor): its weight, fp32 (out_features, in_features), a new tensor.
+    group_sizes: of these, the group size `auto` takes the largest that divides every width; with
+        none it is one scale per channel.
+    contradiction(scheme): a sentence that states which fields contradict each other, or None.
+    has_zeros: whether weights may have zero points.
+    """
+
+    name: str
+    summary: str
+    bits: tuple[int, ...]
+    label: Callable[[Scheme], str]
+    scale_dtype: Callable[[Scheme, str], str]
+    rounding: Callable[[Scheme, torch.dtype, Sequence[torch.Tensor]], Rounding]
+    dequantize: Callable[[QTensor], torch.Tensor]
+    group_sizes: tuple[int, ...] = ()
+    contradiction: Callable[[Scheme], str | None] = no_fault

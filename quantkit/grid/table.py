@@ -1,0 +1,33 @@
+"""Numbers that a table lists, the first of which has the code 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Table:
+    """`listed` numbers in ascending order, 256 at most."""
+
+    listed: tuple[float, ...]
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude."""
+        return max(-self.listed[0], self.listed[-1])
+
+    def round(self, values: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """The nearest numbers to fp32 `values` (any shape) in `out`, which may be the values."""
+        return out.copy_(self.values(self.codes(values)))
+
+    def codes(self, numbers: torch.Tensor) -> torch.Tensor:
+        """uint8 codes of the nearest numbers to fp32 ones of any shape."""
+        table = torch.tensor(self.listed, device=numbers.device)
+        found = torch.bucketize(numbers, (table[1:] + table[:-1]) / 2, out_int32=True)
+        return found.to(torch.uint8)
+
+    def values(self, codes: torch.Tensor) -> torch.Tensor:
+        """fp32 numbers of uint8 codes of any shape."""
+        return torch.tensor(self.listed, device=codes.device)[codes.int()]

@@ -1,0 +1,1 @@
+"""The grids: each file is an entry, its name is what recipes call it."""

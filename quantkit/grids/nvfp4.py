@@ -1,0 +1,68 @@
+"""NVFP4: e2m1 floats in groups of 16, e4m3 scales, and one fp32 scale of all of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quantkit.core.grid import Grid
+from quantkit.core.scheme import Scheme
+
+if TYPE_CHECKING:
+    import torch
+
+    from quantkit.grid.qtensor import QTensor
+    from quantkit.grid.rounding import Rounding
+
+GROUP = 16
+
+
+def rounding(_: Scheme, _dtype: torch.dtype, weights: Sequence[torch.Tensor]) -> Rounding:
+    """As `Grid.rounding`: engines use one scale of all scales for linears that they fuse."""
+    from quantkit.grid.floating import FloatGrid
+    from quantkit.grid.minifloat import FOUR
+    from quantkit.grid.scale_stores import NestedScales
+
+    return FloatGrid(FOUR, NestedScales.of(weights, FOUR.largest))
+
+
+def dequantize(qtensor: QTensor) -> torch.Tensor:
+    """As `Grid.dequantize`."""
+    from quantkit.grid.blocks import multiplied
+    from quantkit.grid.minifloat import FOUR
+
+    assert qtensor.global_scale is not None
+    scales = qtensor.scales.float() / qtensor.global_scale
+    return multiplied(FOUR.values(qtensor.codes), scales, qtensor.scheme)
+
+
+def label(scheme: Scheme) -> str:
+    """As `Grid.label`."""
+    return "NVFP4" if scheme.activation is None else "NVFP4 W4A4"
+
+
+def scale_dtype(_: Scheme, _model: str) -> str:
+    """As `Grid.scale_dtype`."""
+    return "float8_e4m3fn"
+
+
+def contradiction(scheme: Scheme) -> str | None:
+    """As `Grid.contradiction`."""
+    if not scheme.symmetric:
+        return "NVFP4 has no zero point; try: --symmetric"
+    if (scheme.group_size, scheme.rows) != (GROUP, 1):
+        return f"NVFP4 has groups of {GROUP}; try: --group-size {GROUP}"
+    return None
+
+
+GRID = Grid(
+    name="nvfp4",
+    summary="e2m1 floats in groups of 16, scales of 8 bits under one of the tensor",
+    bits=(4,),
+    label=label,
+    scale_dtype=scale_dtype,
+    rounding=rounding,
+    dequantize=dequantize,
+    group_sizes=(GROUP,),
+    contradiction=contradiction,
+)
