@@ -49,9 +49,9 @@ class AffineGrid:
     def offers(self, scales: torch.Tensor) -> Iterator[torch.Tensor]:
         """As `Rounding`: fractions, with both signs if the grid is signed."""
         for fraction in self.fractions:
-            yield scales * fraction
+            yield self.storable(scales * fraction)
             if self.symmetric and self.signed:
-                yield scales * -fraction
+                yield self.storable(scales * -fraction)
 
     def near(self, scales: torch.Tensor, factor: float) -> torch.Tensor:
         """As `Rounding`."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-EXPONENT = 0x7F800000
-"""The bits of an fp32 number's exponent."""
+EXPONENT, HALF = 0x7F800000, 0x400000
+"""The bits of an fp32 number's exponent, and the first of its mantissa."""
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Magnitudes of the codes 0 to 7; 8 to 15 are the same, negative."""
 
@@ -33,23 +33,29 @@ class MiniFloat:
         torch.clamp(values, -self.largest, self.largest, out=out)
         # fp32 rounds to the spacing of numbers once so large a number was added that its own
         # spacing is the same; below the least normal number the spacing stays as it is there.
-        exponents = out.abs().clamp_(min=self.least).view(torch.int32).bitwise_and_(EXPONENT)
-        large = exponents.view(torch.float32).mul_(1.5 * 2.0 ** (23 - self.mantissa))
+        bits = out.view(torch.int32).bitwise_and(EXPONENT).clamp_(min=_bits(self.least))
+        large = bits.add_(((23 - self.mantissa) << 23) | HALF).view(torch.float32)
         return out.add_(large).sub_(large)
 
     def codes(self, numbers: torch.Tensor) -> torch.Tensor:
         """uint8 codes of numbers, fp32 of any shape; those of 4 bits are 0 .. 15."""
         if self.bits == 8:
             return numbers.to(torch.float8_e4m3fn).view(torch.uint8)
-        table = torch.tensor(E2M1, device=numbers.device)
-        magnitude = torch.bucketize(numbers.abs(), (table[1:] + table[:-1]) / 2, out_int32=True)
-        return magnitude.to(torch.uint8).add_((numbers < 0).to(torch.uint8), alpha=8)
+        # The numbers are 0.5 apart up to 2, then 1 up to 4, then 2: what lies in each part, in steps.
+        size = numbers.abs()
+        steps = size.clamp(max=2).mul_(2).add_(size.clamp(2, 4)).add_(size.clamp_(min=4), alpha=0.5)
+        return steps.sub_(4).to(torch.uint8).add_((numbers < 0).to(torch.uint8), alpha=8)
 
     def values(self, codes: torch.Tensor) -> torch.Tensor:
         """fp32 numbers of uint8 codes (any shape); 127 and 255 of 8 bits are NaN."""
         if self.bits == 8:
             return codes.view(torch.float8_e4m3fn).float()
         return torch.tensor([*E2M1, *(-v for v in E2M1)], device=codes.device)[codes.int()]
+
+
+def _bits(number: float) -> int:
+    """Those of an fp32 number."""
+    return int(torch.tensor(number).view(torch.int32))
 
 
 FOUR = MiniFloat(bits=4, mantissa=1, least=1.0, largest=6.0)

@@ -11,7 +11,7 @@ from quantkit.grid.qtensor import QTensor
 from quantkit.grid.quadratic import losses_of
 from quantkit.grid.rounding import Rounding, steps_of
 from quantkit.grid.search import search_scales
-from quantkit.grid.tiles import tiles
+from quantkit.grid.tiles import groups_at_once
 
 UNSEEN = 1e-4  # least importance of a channel, as a fraction of the mean importance
 
@@ -55,8 +55,7 @@ def nearest(
         return rounded_to(weight, block_scales(weight, importance, scheme, grid), scheme, grid)
     features, rows = weight.shape[1], len(weight)
     size = scheme.group_size or features
-    sizes = tiles(weight.device.type)
-    step = size * max(1, min(sizes.groups, sizes.search // (size * rows)))
+    step = size * groups_at_once(weight.device.type, size, rows)
     columns = weight.t().contiguous()
     codes = torch.empty_like(columns, dtype=torch.uint8)
     scales: list[torch.Tensor] = []

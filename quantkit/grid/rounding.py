@@ -45,7 +45,7 @@ class Rounding(Protocol):
         """Scales and zeros, fp32 (n,) each, that span a panel (group_size, n); no search."""
 
     def offers(self, scales: torch.Tensor) -> Iterator[torch.Tensor]:
-        """What a search tries in place of spanning `scales`, fp32 (n,) each."""
+        """Storable scales that a search tries in place of spanning ones, fp32 (n,) each."""
 
     def near(self, scales: torch.Tensor, factor: float) -> torch.Tensor:
         """Storable scales near `scales` * `factor`, and other ones unless the factor is 1."""

@@ -16,8 +16,8 @@ LEAST, MOST = -126, 127
 """Exponents of scales: 1 / scale is a normal fp32 number."""
 BIAS = 127
 """The byte of the exponent 0 (OCP Microscaling Formats 1.0, 5.4.1)."""
-BELOW, ABOVE = 5, 6
-"""Codes of 8-bit scales that are tried around the spanning one: 0.7 to 1.6 times as large."""
+BELOW, ABOVE = 3, 6
+"""Codes of 8-bit scales below and above the spanning one that are tried: 0.8 to 1.7 times it."""
 
 
 class ScaleStore(Protocol):
@@ -57,7 +57,7 @@ class PlainScales:
     """Floats of 16 or 32 bits."""
 
     dtype: torch.dtype
-    refits: int = 2
+    refits: int = 1
     global_scale = None
 
     def spanning(self, largest: torch.Tensor, most: float) -> torch.Tensor:
@@ -66,7 +66,7 @@ class PlainScales:
 
     def around(self, scales: torch.Tensor) -> Iterator[torch.Tensor]:
         """As `ScaleStore`."""
-        yield from (scales * 2 ** (step / OCTAVE) for step in range(OCTAVE))
+        yield from (self.storable(scales * 2 ** (step / OCTAVE)) for step in range(OCTAVE))
 
     def near(self, scales: torch.Tensor, factor: float) -> torch.Tensor:
         """As `ScaleStore`."""

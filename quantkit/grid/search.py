@@ -92,8 +92,7 @@ class _ScaleSearch:
         return self.scales, self.zeros
 
     def offer(self, scales: torch.Tensor, zeros: torch.Tensor | None) -> None:
-        """Keeps `scales` and `zeros`, (n,) each, for the columns where they lower the error."""
-        scales = self.grid.storable(scales)
+        """Keeps storable `scales` and `zeros`, (n,) each, where they lower the error."""
         torch.mul(self.panel, 1 / scales, out=self.scaled)
         self.grid.snap(zeros)(self.scaled, self.steps)
         residual = self.scaled.sub_(self.steps).square_()
@@ -113,11 +112,12 @@ class _ScaleSearch:
         steps = steps_of(self.panel, self.scales, zeros, self.grid, out=self.steps)
         power = self.weighed(torch.mul(steps, steps, out=self.scaled))
         match = self.weighed(torch.mul(steps, self.panel, out=self.scaled))
-        self.offer(torch.where(power > 0, match / power, self.scales), zeros)
+        fitted = torch.where(power > 0, match / power, self.scales)
+        self.offer(self.grid.storable(fitted), zeros)
 
     def weighed(self, values: torch.Tensor) -> torch.Tensor:
-        """Sums of each column (n,), weighted by importance, of `values` (group_size, n)."""
+        """Sums of each column (n,), weighted by importance, of `values`, which may change."""
         if self.importance.ndim == 1:
             return self.importance @ values
         by_group = values.view(*self.importance.shape, -1)
-        return torch.einsum("sg,sgn->gn", self.importance, by_group).flatten()
+        return by_group.mul_(self.importance[..., None]).sum(0).flatten()

@@ -30,6 +30,9 @@ class Tiles:
     logits: int
 
 
+NARROW = 16
+"""Inputs of groups so small that a CPU, too, is faster with several at a time."""
+
 CPU = Tiles(
     search=1 << 18,
     groups=1,
@@ -55,6 +58,13 @@ GPU = Tiles(
 def tiles(kind: str) -> Tiles:
     """The sizes for a kind of device, as torch names it ("cpu", "cuda")."""
     return CPU if kind == "cpu" else GPU
+
+
+def groups_at_once(kind: str, size: int, rows: int) -> int:
+    """Groups of `size` inputs of so many rows that a search of scales takes together."""
+    found = tiles(kind)
+    most = GPU.groups if size <= NARROW else found.groups
+    return max(1, min(most, found.search // (size * rows)))
 
 
 def rows_at_once(numbers: int, inputs: int) -> int:
