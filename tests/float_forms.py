@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from quantkit.grid.floats import E2M1
+from quantkit.grid.minifloat import E2M1
 
 Tensors = dict[str, torch.Tensor]
 LIMIT = 448.0

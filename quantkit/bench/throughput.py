@@ -12,6 +12,7 @@ from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import load_tokenizer, tokenize
 from quantkit.core import registry
 from quantkit.core.errors import ResourceError
+from quantkit.core.grid import rounding_of
 from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
@@ -142,7 +143,7 @@ def _solving(
         weight = torch.randn(outputs, width, generator=generator) / width**0.5
 
         def work(weight: torch.Tensor = weight, stats: InputStats = stats) -> None:
-            grid = scheme.rounding(torch.bfloat16, [weight])
+            grid = rounding_of(scheme, torch.bfloat16, [weight])
             if method.rescale is not None:
                 method.rescale([weight], stats, scheme, grid, options)
             method.quantize([weight], stats, scheme, grid, options)

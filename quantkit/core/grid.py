@@ -46,3 +46,11 @@ class Grid:
     dequantize: Callable[[QTensor], torch.Tensor]
     group_sizes: tuple[int, ...] = ()
     contradiction: Callable[[Scheme], str | None] = no_fault
+
+
+def rounding_of(
+    scheme: Scheme, scale_dtype: torch.dtype, weights: Sequence[torch.Tensor]
+) -> Rounding:
+    """The grid of a scheme for `weights`; as `Grid.rounding`."""
+    grid: Grid = scheme.kind
+    return grid.rounding(scheme, scale_dtype, weights)

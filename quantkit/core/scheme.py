@@ -1,19 +1,8 @@
 """A quantization scheme: grid, bits and groups of a weight, and the dtype of its activation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from quantkit.core import registry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-
-    from quantkit.core.grid import Grid
-    from quantkit.grid.rounding import Rounding
+from importlib import import_module
+from typing import Any, Literal
 
 Activation = Literal["int8-token", "fp8-token", "fp8-tensor", "fp8-group128", "nvfp4"]
 
@@ -48,22 +37,14 @@ class Scheme:
     rows: int | None = 1
 
     @property
-    def kind(self) -> Grid:
-        """The grid that is named.
-
-        Raises:
-            InputError: there is none of this name.
-        """
-        found: Grid = registry.load("grids", self.grid, "GRID")
-        return found
-
-    def rounding(self, scale_dtype: torch.dtype, weights: Sequence[torch.Tensor]) -> Rounding:
-        """The grid for `weights`, fp32 (rows, in_features), whose scales are stored in a dtype."""
-        return self.kind.rounding(self, scale_dtype, weights)
+    def kind(self) -> Any:
+        """The entry of its grid, a `core.grid.Grid`; recipes and formats name known ones."""
+        return import_module(f"quantkit.grids.{self.grid.replace('-', '_')}").GRID
 
     def label(self) -> str:
         """Short name for tables: `W4 g64 sym`, `NF4 g64 double`, `W8A8 channel sym`."""
-        return self.kind.label(self)
+        found: str = self.kind.label(self)
+        return found
 
     @property
     def spread(self) -> str:
@@ -76,7 +57,8 @@ class Scheme:
         """A sentence that states which fields contradict each other; None if none do."""
         if self.double_quant and self.grid != "nf4":
             return "double quantization applies to NF4 only; try: --method nf4"
-        return self.kind.contradiction(self)
+        fault: str | None = self.kind.contradiction(self)
+        return fault
 
     def groups(self, in_features: int) -> int:
         """Number of scales along one row of `in_features` inputs; the last group may be cut."""
@@ -88,7 +70,8 @@ class Scheme:
 
     def scale_dtype(self, model: str) -> str:
         """The dtype in which a format stores scales, for a `model` of a dtype."""
-        return self.kind.scale_dtype(self, model)
+        found: str = self.kind.scale_dtype(self, model)
+        return found
 
 
 def word_count(size: int, bits: int) -> int:

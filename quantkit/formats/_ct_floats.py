@@ -66,9 +66,9 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
     out["weight_scale"] = scales.reshape(1) if scheme.rows is None else scales
     if qtensor.global_scale is not None:
         out["weight_global_scale"] = qtensor.global_scale
-    if scheme.activation in INPUT_SCALES:
+    if name := _input_scale(scheme):
         assert qtensor.input_scale is not None
-        out[INPUT_SCALES[scheme.activation]] = qtensor.input_scale
+        out[name] = qtensor.input_scale
     return out
 
 
@@ -100,7 +100,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
         _require_numbers(
             scales.view(torch.uint8), linear, "weight_scale", 255 if exponents else NAN
         )
-    found = INPUT_SCALES.get(scheme.activation) if scheme.activation else None
+    found = _input_scale(scheme)
     return QTensor(
         codes,
         scales.reshape(1, 1) if scheme.rows is None else scales,
@@ -139,9 +139,14 @@ def layout(scheme: Scheme, linear: LinearFacts, _dtype: str) -> Layout:
     found["weight_scale"] = (dtype, (1,) if scheme.rows is None else scales)
     if scheme.grid == "nvfp4":
         found["weight_global_scale"] = ("F32", (1,))
-    if scheme.activation in INPUT_SCALES:
-        found[INPUT_SCALES[scheme.activation]] = ("F32", (1,))
+    if name := _input_scale(scheme):
+        found[name] = ("F32", (1,))
     return found
+
+
+def _input_scale(scheme: Scheme) -> str | None:
+    """The name of the scale that is stored for a linear's inputs."""
+    return INPUT_SCALES.get(scheme.activation) if scheme.activation else None
 
 
 def form(scheme: Scheme) -> str:

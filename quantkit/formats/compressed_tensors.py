@@ -129,7 +129,8 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
         return f"format {NAME} cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
     if scheme.rows == 1 and scheme.group_size and linear.in_features % scheme.group_size:
         return f"group size {scheme.group_size} does not divide {linear.in_features} inputs"
-    return PARTS[scheme.grid].check(scheme, linear)
+    fault: str | None = PARTS[scheme.grid].check(scheme, linear)
+    return fault
 
 
 def _group(scheme: Scheme, targets: list[str]) -> dict[str, Any]:

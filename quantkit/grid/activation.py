@@ -46,7 +46,7 @@ def input_scale(activation: Activation | None, absmax: torch.Tensor) -> torch.Te
 
     None where kernels find it by themselves. That of NVFP4 divides, as compressed-tensors has it.
     """
-    if activation not in STATIC:
+    if activation is None or activation not in STATIC:
         return None
     largest = absmax.amax().float().clamp(min=LEAST).reshape(1)
     factor = STATIC[activation]

@@ -41,7 +41,7 @@ class MiniFloat:
         """uint8 codes of numbers, fp32 of any shape; those of 4 bits are 0 .. 15."""
         if self.bits == 8:
             return numbers.to(torch.float8_e4m3fn).view(torch.uint8)
-        # The numbers are 0.5 apart up to 2, then 1 up to 4, then 2: what lies in each part, in steps.
+        # Numbers are 0.5 apart up to 2, then 1 up to 4, then 2: steps in each of these parts.
         size = numbers.abs()
         steps = size.clamp(max=2).mul_(2).add_(size.clamp(2, 4)).add_(size.clamp_(min=4), alpha=0.5)
         return steps.sub_(4).to(torch.uint8).add_((numbers < 0).to(torch.uint8), alpha=8)

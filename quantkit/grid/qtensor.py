@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from quantkit.core import registry
-from quantkit.core.grid import Grid
 from quantkit.core.scheme import Scheme
 
 
@@ -46,5 +44,5 @@ class QTensor:
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """A new weight (out_features, in_features): in fp32, rounded once to `dtype`."""
-        grid: Grid = registry.load("grids", self.scheme.grid, "GRID")
-        return grid.dequantize(self).to(dtype)
+        weight: torch.Tensor = self.scheme.kind.dequantize(self)
+        return weight.to(dtype)

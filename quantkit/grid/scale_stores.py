@@ -23,8 +23,13 @@ BELOW, ABOVE = 3, 6
 class ScaleStore(Protocol):
     """Which scales can be stored. All are positive, finite and not 0."""
 
-    dtype: torch.dtype
-    refits: int
+    @property
+    def dtype(self) -> torch.dtype:
+        """As `Rounding`'s."""
+
+    @property
+    def refits(self) -> int:
+        """As `Rounding`'s."""
 
     @property
     def global_scale(self) -> torch.Tensor | None:

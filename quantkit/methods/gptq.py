@@ -142,7 +142,9 @@ def _blocks(
     solved = joined(
         [
             _rows(rows, stats, feedback, alone, grid, options, known)
-            for rows, known in zip(weight.split(at_once), scales.split(at_once), strict=True)
+            for rows, known in zip(
+                torch.split(weight, at_once), torch.split(scales, at_once), strict=True
+            )
         ]
     )
     return replace(solved, qtensor=by_block(solved.qtensor, scheme))

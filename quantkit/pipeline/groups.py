@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from quantkit.core import registry
+from quantkit.core.grid import rounding_of
 from quantkit.core.method import Method, Solved
 from quantkit.core.ranks import ALONE, Ranks
 from quantkit.core.recipe import ExpertTokens
@@ -172,7 +173,7 @@ class Groups:
 
     def _grid(self, scheme: Scheme, weights: list[torch.Tensor]) -> Rounding:
         dtype = getattr(torch, scheme.scale_dtype(self.state.model.dtype_name))
-        return scheme.rounding(dtype, weights)
+        return rounding_of(scheme, dtype, weights)
 
     def _scheme(self, group: LinearGroup) -> Scheme:
         scheme = self.state.scheme(self.solver, group)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from quantkit.core import registry
+from quantkit.core.grid import rounding_of
 from quantkit.core.method import Method
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import ExpertTokens
@@ -218,7 +219,7 @@ class _Solver:
         method = self.method if given is not None else registry.load("methods", "rtn", "METHOD")
         options = self.options if given is not None else method.options()
         dtype = getattr(torch, scheme.scale_dtype(self.dtype))
-        grid = scheme.rounding(dtype, weights)
+        grid = rounding_of(scheme, dtype, weights)
         solved = method.quantize(weights, given, scheme, grid, options)
         after = [each.qtensor.dequantize() for each in solved]
         if stats is None:

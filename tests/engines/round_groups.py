@@ -225,6 +225,7 @@ def side_by_side() -> bool:
 
 def solves() -> Iterator[tuple[str, bool]]:
     """Whole solves by either path: whether codes, scales and zeros are equal."""
+    from quantkit.core.grid import rounding_of
     from quantkit.core.scheme import Scheme
     from quantkit.methods import gptq
     from quantkit.stats.inputs import InputStats
@@ -241,7 +242,7 @@ def solves() -> Iterator[tuple[str, bool]]:
     )
     for order, scheme in cases:
         options = gptq.GptqOptions(order=order)
-        grid = scheme.rounding(torch.bfloat16, weights)
+        grid = rounding_of(scheme, torch.bfloat16, weights)
         expected = gptq.quantize(weights, stats, scheme, grid, options)
         with interpreted():
             found = gptq.quantize(weights, stats, scheme, grid, options)
@@ -252,13 +253,15 @@ def solves() -> Iterator[tuple[str, bool]]:
 
 def choices() -> dict[str, bool]:
     """Whether the programs take columns on the CPU, and on a device that they are for."""
+    from quantkit.grid.affine import AffineGrid
     from quantkit.grid.kernel import kernel_for
 
-    found = {"cpu": kernel_for(torch.zeros(128, 3), 128) is not None}
+    grid = AffineGrid(4, symmetric=True, dtype=torch.float16)
+    found = {"cpu": kernel_for(torch.zeros(128, 3), 128, grid) is not None}
     with interpreted():
         for size in (16, 32, 64, 128, 576):
-            found[str(size)] = kernel_for(torch.zeros(size, 3), size) is not None
-        found["fp64"] = kernel_for(torch.zeros(128, 3).double(), 128) is not None
+            found[str(size)] = kernel_for(torch.zeros(size, 3), size, grid) is not None
+        found["fp64"] = kernel_for(torch.zeros(128, 3).double(), 128, grid) is not None
     return found
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from quantkit.core.grid import rounding_of
 from quantkit.core.method import Solved
 from quantkit.core.scheme import Scheme
 from quantkit.stats.inputs import InputStats
@@ -18,7 +19,7 @@ def quantized(
     options: Any,
 ) -> list[Solved]:
     """`quantize` of a method or its file."""
-    grid = scheme.rounding(dtype, weights)
+    grid = rounding_of(scheme, dtype, weights)
     found: list[Solved] = method.quantize(weights, stats, scheme, grid, options)
     return found
 
@@ -27,6 +28,6 @@ def rescaled(
     method: Any, weights: list[torch.Tensor], stats: InputStats, scheme: Scheme, options: Any
 ) -> torch.Tensor | None:
     """`rescale` of a method or its file."""
-    grid = scheme.rounding(torch.float32, weights)
+    grid = rounding_of(scheme, torch.float32, weights)
     found: torch.Tensor | None = method.rescale(weights, stats, scheme, grid, options)
     return found
