@@ -121,8 +121,13 @@ class TensorScale(PlainScales):
 
 @dataclass(frozen=True)
 class PowerScales:
-    """Powers of two, a byte each (e8m0; OCP Microscaling Formats 1.0, 5.4.1)."""
+    """Powers of two, a byte each (e8m0; OCP Microscaling Formats 1.0, 5.4.1).
 
+    `trials`: whether a solve tries neighbours, too. Numbers with many exponents round alike under
+    them, and what breaks the tie would be how sums were rounded.
+    """
+
+    trials: bool = True
     dtype = torch.uint8
     refits = 0
     global_scale = None
@@ -138,7 +143,9 @@ class PowerScales:
 
     def near(self, scales: torch.Tensor, factor: float) -> torch.Tensor:
         """As `ScaleStore`."""
-        return self.storable(scales * (1 if factor == 1 else 2 if factor > 1 else 0.5))
+        if factor == 1 or not self.trials:
+            return scales
+        return self.storable(scales * (2 if factor > 1 else 0.5))
 
     def storable(self, scales: torch.Tensor) -> torch.Tensor:
         """As `ScaleStore`."""

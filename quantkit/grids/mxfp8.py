@@ -23,7 +23,7 @@ def rounding(_: Scheme, _dtype: torch.dtype, _weights: Sequence[torch.Tensor]) -
     from quantkit.grid.minifloat import EIGHT
     from quantkit.grid.scale_stores import PowerScales
 
-    return FloatGrid(EIGHT, PowerScales())
+    return FloatGrid(EIGHT, PowerScales(trials=False))
 
 
 def dequantize(qtensor: QTensor) -> torch.Tensor:

@@ -131,6 +131,8 @@ def _blocks(
     options: GptqOptions,
 ) -> Solved:
     """A weight, fp32 (rows, in_features), whose rows share scales: these are chosen beforehand."""
+    import torch
+
     from quantkit.grid.blocks import block_scales, by_block, by_row
     from quantkit.grid.nearest import importance_of
     from quantkit.grid.rows import joined
