@@ -58,9 +58,11 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
     """The tensors of one linear, as in the text above; `qtensor` is not modified."""
     import torch
 
+    from quantkit.grid.packing import pack_pairs
+
     codes, scheme, scales = qtensor.codes, qtensor.scheme, qtensor.scales
     if scheme.bits == 4:
-        out = {"weight_packed": codes[:, ::2] | (codes[:, 1::2] << 4)}
+        out = {"weight_packed": pack_pairs(codes)}
     else:
         out = {"weight": codes.view(torch.float8_e4m3fn)}
     out["weight_scale"] = scales.reshape(1) if scheme.rows is None else scales
@@ -80,6 +82,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     """
     import torch
 
+    from quantkit.grid.packing import unpack_pairs
     from quantkit.grid.qtensor import QTensor
 
     expected = layout(scheme, linear, "")
@@ -89,7 +92,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
 
     if scheme.bits == 4:
         packed = tensor("weight_packed", "uint8")
-        codes = torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2)
+        codes = unpack_pairs(packed)
     else:
         codes = tensor("weight", "float8_e4m3fn").view(torch.uint8)
         _require_numbers(codes, linear, "weight", NAN)

@@ -10,6 +10,7 @@ import torch
 from quantkit.core.errors import InputError
 from quantkit.core.scheme import FLOAT_GROUPS
 from quantkit.grid.minifloat import FOUR
+from quantkit.grid.packing import unpack_pairs
 
 E8M0_BIAS = 127
 ROWS = 1024
@@ -50,7 +51,7 @@ def values_of(codes: torch.Tensor) -> torch.Tensor:
     if codes.dtype not in (torch.uint8, torch.int8):
         return codes.float()
     pairs = codes.contiguous().view(torch.uint8)
-    return FOUR.values(torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(-2))
+    return FOUR.values(unpack_pairs(pairs))
 
 
 def scales_of(stored: torch.Tensor) -> torch.Tensor:

@@ -117,3 +117,13 @@ def _merge(stream: torch.Tensor, piece: torch.Tensor) -> None:
     # The stream may be longer than the codes (padding), or end before a last code's second byte,
     # which then holds no bits.
     stream[..., : piece.shape[-1]] |= piece[..., : stream.shape[-1]]
+
+
+def pack_pairs(codes: torch.Tensor) -> torch.Tensor:
+    """Two 4-bit codes a byte, the first in the low bits: uint8 (.., n) -> (.., n / 2)."""
+    return codes[..., ::2] | (codes[..., 1::2] << 4)
+
+
+def unpack_pairs(pairs: torch.Tensor) -> torch.Tensor:
+    """The codes that `pack_pairs` packed: uint8 (.., n / 2) -> (.., n)."""
+    return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(-2)

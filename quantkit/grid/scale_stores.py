@@ -135,7 +135,7 @@ class PowerScales:
     def spanning(self, largest: torch.Tensor, most: float) -> torch.Tensor:
         """As `ScaleStore`: the largest magnitude gets the largest exponent (the same, 6.3)."""
         exponents = torch.frexp(largest).exponent - 1 - _exponent(most)
-        return self._power(torch.where(largest > 0, exponents, 0))
+        return self.power(torch.where(largest > 0, exponents, 0))
 
     def around(self, scales: torch.Tensor) -> Iterator[torch.Tensor]:
         """As `ScaleStore`."""
@@ -149,7 +149,7 @@ class PowerScales:
 
     def storable(self, scales: torch.Tensor) -> torch.Tensor:
         """As `ScaleStore`."""
-        return self._power(torch.where(scales > 0, scales, 1.0).log2().round().int())
+        return self.power(torch.where(scales > 0, scales, 1.0).log2().round().int())
 
     def stored(self, scales: torch.Tensor) -> torch.Tensor:
         """As `ScaleStore`."""
@@ -160,7 +160,8 @@ class PowerScales:
         return self
 
     @staticmethod
-    def _power(exponents: torch.Tensor) -> torch.Tensor:
+    def power(exponents: torch.Tensor) -> torch.Tensor:
+        """fp32 powers of two of integers (any shape), within what can be stored."""
         return ((exponents.int().clamp(LEAST, MOST) + BIAS) << 23).view(torch.float32)
 
 
@@ -169,6 +170,8 @@ class NestedScales:
     """e4m3 floats, all divided by one fp32 scale of the whole tensor, `global_scale` (1,).
 
     NVFP4 (NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv 2509.25149, section 2).
+    Here it is a power of two, which others' largest / (448 x 6) is not: a factor, its reciprocal
+    and any product with it are exact then, so that all layouts and kernels hold the same weight.
     """
 
     global_scale: torch.Tensor
@@ -180,12 +183,13 @@ class NestedScales:
     def of(cls, weights: Sequence[torch.Tensor], most: float) -> Self:
         """For `weights`, fp32, and a grid whose largest number is `most`.
 
-        The largest magnitude of all has the largest scale.
+        The largest magnitude of all has a scale between the largest one and half of it, so that a
+        search may raise most scales.
         """
         largest = torch.stack([weight.abs().amax() for weight in weights]).amax()
-        found = EIGHT.largest * most / largest
-        good = (largest > 0) & torch.isfinite(found)
-        return cls(torch.where(good, found, 1.0).reshape(1), most)
+        exponents = torch.frexp(EIGHT.largest * most / largest).exponent - 1
+        found = PowerScales().power(exponents)
+        return cls(torch.where(largest > 0, found, 1.0).reshape(1), most)
 
     def spanning(self, largest: torch.Tensor, most: float) -> torch.Tensor:
         """As `ScaleStore`."""
