@@ -145,8 +145,8 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
         return f"format {NAME} stores {known}, not {scheme.label()}; try: --recipe nvfp4"
     if linear.transposed:
         return f"format {NAME} cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
-    if scheme.bits == 4 and linear.in_features % 2:
-        return f"two codes share a byte, and {linear.in_features} inputs are odd; try: --bits 8"
+    if scheme.group_size and linear.in_features % scheme.group_size:
+        return f"groups of {scheme.group_size} do not divide {linear.in_features} inputs"
     return None
 
 

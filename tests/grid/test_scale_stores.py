@@ -12,7 +12,7 @@ from quantkit.grid.scale_stores import (
 )
 
 WEIGHT = torch.randn(40, 64, generator=torch.Generator().manual_seed(0)) * 0.02
-STORES = {
+STORES: dict[str, ScaleStore] = {
     "bf16": PlainScales(torch.bfloat16),
     "fp32": PlainScales(torch.float32),
     "tensor": TensorScale.of([WEIGHT], FOUR.largest, torch.float32),
