@@ -43,9 +43,9 @@ def label(scheme: Scheme) -> str:
     return f"FP8 {scheme.spread}" + (" W8A8" if scheme.activation else "")
 
 
-def scale_dtype(_: Scheme, _model: str) -> str:
-    """As `Grid.scale_dtype`: engines multiply by fp32 scales."""
-    return "float32"
+def scale_dtype(_: Scheme, model: str) -> str:
+    """As `Grid.scale_dtype`: that of the model, to which transformers casts them; vLLM to fp32."""
+    return model
 
 
 def contradiction(scheme: Scheme) -> str | None:

@@ -50,7 +50,7 @@ def contradiction(scheme: Scheme) -> str | None:
     if not scheme.symmetric:
         return "MXFP8 has no zero point; try: --symmetric"
     if (scheme.group_size, scheme.rows) != (GROUP, 1):
-        return "MXFP8" if scheme.activation is None else "MXFP8 W8A8"
+        return f"MXFP8 has groups of {GROUP}; try: --group-size {GROUP}"
     return None
 
 
