@@ -8,7 +8,22 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from quantkit.core.scheme import Scheme
 from quantkit.grid.minifloat import E2M1
+
+FLOAT_SCHEMES = (
+    Scheme("fp8", 8, None),
+    Scheme("fp8", 8, None, activation="fp8-token"),
+    Scheme("fp8", 8, None, rows=None),
+    Scheme("fp8", 8, None, activation="fp8-tensor", rows=None),
+    Scheme("fp8", 8, 128, rows=128),
+    Scheme("fp8", 8, 128, activation="fp8-group128", rows=128),
+    Scheme("mxfp8", 8, 32),
+    Scheme("mxfp4", 4, 32),
+    Scheme("nvfp4", 4, 16),
+    Scheme("nvfp4", 4, 16, activation="nvfp4"),
+)
+"""Each that a format holds."""
 
 Tensors = dict[str, torch.Tensor]
 LIMIT = 448.0

@@ -1,18 +1,20 @@
 """Linears of compressed-tensors in floats of 8 and 4 bits.
 
-FP8: weight e4m3 (O, K); weight_scale fp32, (1,) of a tensor, (O, 1) of channels, or one a block of
-128 by 128. MXFP8: weight_scale uint8 (O, K/32), exponents. MXFP4 and NVFP4: weight_packed uint8
-(O, K/2), two codes a byte, the first in the low bits; scales uint8 (O, K/32), or e4m3 (O, K/16)
-with a divisor of them all, weight_global_scale fp32 (1,). Static scales of inputs: fp32 (1,).
+FP8: weight e4m3 (O, K); weight_scale in the model's dtype, (1,) of a tensor, (O, 1) of channels, or
+one a block of 128 by 128. MXFP8: weight_scale uint8 (O, K/32), exponents. MXFP4 and NVFP4:
+weight_packed uint8 (O, K/2), two codes a byte, the first in the low bits; scales uint8 (O, K/32),
+or e4m3 (O, K/16) with a divisor of them all, weight_global_scale fp32 (1,). Static scales of
+inputs: fp32 (1,).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError
-from quantkit.core.facts import Layout, LinearFacts
+from quantkit.core.facts import STORED, Layout, LinearFacts
 from quantkit.core.format import stored_tensor
 from quantkit.core.scheme import Activation, Scheme
 
@@ -29,10 +31,9 @@ FORMS = {
 }
 WEIGHT_ONLY = "naive-quantized"
 """Of FP8, where activations stay as they are."""
-SCALES = {"uint8": "U8", "float8_e4m3fn": "F8_E4M3", "float32": "F32"}
+CODES = {"uint8": "U8", "float8_e4m3fn": "F8_E4M3"}
+"""Dtypes of scales that no engine reads in another one, as safetensors names them."""
 FLOATS = "float32 bfloat16 float16"
-NAN = 127
-"""The code of e4m3 that is no number, without its sign."""
 TOKENS: Mapping[str, Any] = {"num_bits": 8, "type": "float", "symmetric": True}
 ACTIVATIONS: Mapping[Activation, Mapping[str, Any]] = {
     "fp8-token": {**TOKENS, "strategy": "token", "dynamic": True},
@@ -48,7 +49,7 @@ ACTIVATIONS: Mapping[Activation, Mapping[str, Any]] = {
         "zp_dtype": "torch.float8_e4m3fn",
     },
 }
-INPUT_SCALES: Mapping[Activation, str] = {
+INPUT_SCALES: Mapping[Activation | None, str] = {
     "fp8-tensor": "input_scale",
     "nvfp4": "input_global_scale",
 }
@@ -85,51 +86,55 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     from quantkit.grid.packing import unpack_pairs
     from quantkit.grid.qtensor import QTensor
 
-    expected = layout(scheme, linear, "")
+    expected = layout(scheme, linear, "float32")
 
     def tensor(name: str, dtypes: str) -> torch.Tensor:
-        return stored_tensor(tensors, linear, name, dtypes, expected[name][1])
+        found = stored_tensor(tensors, linear, name, dtypes, expected[name][1])
+        _require_numbers(found, f"{linear.name}.{name}")
+        return found
 
     if scheme.bits == 4:
-        packed = tensor("weight_packed", "uint8")
+        packed = stored_tensor(
+            tensors, linear, "weight_packed", "uint8", expected["weight_packed"][1]
+        )
         codes = unpack_pairs(packed)
     else:
         codes = tensor("weight", "float8_e4m3fn").view(torch.uint8)
-        _require_numbers(codes, linear, "weight", NAN)
-    kind = scheme.scale_dtype("")
-    scales = tensor("weight_scale", FLOATS if kind == "float32" else kind)
-    if kind != "float32":
-        exponents = kind == "uint8"
-        _require_numbers(
-            scales.view(torch.uint8), linear, "weight_scale", 255 if exponents else NAN
-        )
-    found = _input_scale(scheme)
+    kind = scheme.scale_dtype("float32")
+    scales = tensor("weight_scale", kind if kind in CODES else FLOATS)
+    nested = "weight_global_scale"
+    static = INPUT_SCALES.get(scheme.activation)
     return QTensor(
         codes,
         scales.reshape(1, 1) if scheme.rows is None else scales,
         None,
         scheme,
-        global_scale=tensor("weight_global_scale", "float32")
-        if "weight_global_scale" in expected
-        else None,
-        input_scale=tensor(found, FLOATS).float() if found else None,
+        global_scale=tensor(nested, "float32") if nested in expected else None,
+        input_scale=tensor(static, FLOATS).float() if static else None,
     )
 
 
-def _require_numbers(codes: torch.Tensor, linear: LinearFacts, suffix: str, nan: int) -> None:
-    """Check that no code, uint8 of any shape, stands for NaN; an e4m3 code has a sign.
+def _require_numbers(tensor: torch.Tensor, name: str) -> None:
+    """Check that a tensor of floats, or of exponents in uint8, has no NaN and no infinity.
 
     Raises:
-        InputError: one does.
+        InputError: it has.
     """
-    if bool(((codes & 127 if nan == NAN else codes) == nan).any()):
+    import torch
+
+    if tensor.dtype is torch.uint8:
+        odd = tensor == 255
+    elif tensor.dtype is torch.float8_e4m3fn:
+        odd = (tensor.view(torch.uint8) & 127) == 127
+    else:
+        odd = ~tensor.isfinite()
+    if bool(odd.any()):
         raise InputError(
-            f"`{linear.name}.{suffix}` has codes that are no numbers",
-            hint="fetch or make the artifact again",
+            f"`{name}` has values that are no numbers", hint="fetch or make the artifact again"
         )
 
 
-def layout(scheme: Scheme, linear: LinearFacts, _dtype: str) -> Layout:
+def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
     """Dtypes and shapes of the tensors that `encode` returns."""
     outputs, inputs = linear.out_features, linear.in_features
     scales = (scheme.scale_rows(outputs), scheme.groups(inputs))
@@ -138,8 +143,8 @@ def layout(scheme: Scheme, linear: LinearFacts, _dtype: str) -> Layout:
         found["weight_packed"] = ("U8", (outputs, inputs // 2))
     else:
         found["weight"] = ("F8_E4M3", (outputs, inputs))
-    dtype = SCALES[scheme.scale_dtype("")]
-    found["weight_scale"] = (dtype, (1,) if scheme.rows is None else scales)
+    stored = (STORED | CODES)[scheme.scale_dtype(dtype)]
+    found["weight_scale"] = (stored, (1,) if scheme.rows is None else scales)
     if scheme.grid == "nvfp4":
         found["weight_global_scale"] = ("F32", (1,))
     if name := _input_scale(scheme):
@@ -170,7 +175,7 @@ def arguments(scheme: Scheme) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if _strategy(scheme) == "block":
         weights["block_structure"] = [scheme.rows, scheme.group_size]
     if scheme.grid != "fp8":
-        kind = f"torch.{scheme.scale_dtype('')}"
+        kind = f"torch.{scheme.scale_dtype('float32')}"
         weights |= {"scale_dtype": kind, "zp_dtype": kind}
     activations = dict(ACTIVATIONS[scheme.activation]) if scheme.activation else None
     return weights, activations
@@ -196,9 +201,10 @@ def scheme_of(
     return None
 
 
-def _schemes() -> list[Scheme]:
+@cache
+def _schemes() -> tuple[Scheme, ...]:
     """All that the layouts can hold."""
-    eight = [
+    eight = (
         Scheme("fp8", 8, None),
         Scheme("fp8", 8, None, activation="fp8-token"),
         Scheme("fp8", 8, None, rows=None),
@@ -206,9 +212,9 @@ def _schemes() -> list[Scheme]:
         Scheme("fp8", 8, 128, rows=128),
         Scheme("fp8", 8, 128, activation="fp8-group128", rows=128),
         Scheme("mxfp8", 8, 32),
-    ]
+    )
     nested = Scheme("nvfp4", 4, 16)
-    return [*eight, Scheme("mxfp4", 4, 32), nested, Scheme("nvfp4", 4, 16, activation="nvfp4")]
+    return (*eight, Scheme("mxfp4", 4, 32), nested, Scheme("nvfp4", 4, 16, activation="nvfp4"))
 
 
 def _says(stated: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
@@ -217,8 +223,8 @@ def _says(stated: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     return all(stated.get(key) in (None, ours.get(key)) for key in keys)
 
 
-def check(scheme: Scheme, linear: LinearFacts) -> str | None:
+def check(scheme: Scheme, _: LinearFacts) -> str | None:
     """Why the layouts cannot hold this linear; None if they can."""
-    if scheme.bits == 4 and linear.in_features % 2:
-        return f"two codes share a byte, and {linear.in_features} inputs are odd; try: --bits 8"
+    if scheme not in _schemes():
+        return f"format compressed-tensors has no layout of {scheme.label()}; try: --recipe fp8"
     return None

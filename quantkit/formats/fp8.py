@@ -28,7 +28,7 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
 
     return {
         "weight": qtensor.codes.view(torch.float8_e4m3fn),
-        "weight_scale_inv": qtensor.scales,
+        "weight_scale_inv": qtensor.scales.float(),
     }
 
 

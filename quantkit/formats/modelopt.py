@@ -47,6 +47,7 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
         out = {"weight": pack_pairs(codes)}
     else:
         out = {"weight": codes.view(torch.float8_e4m3fn)}
+    scales = scales.float() if scheme.grid == "fp8" else scales
     out["weight_scale"] = scales.reshape(_scale_shape(scheme, *codes.shape))
     if qtensor.global_scale is not None:
         out["weight_scale_2"] = (1 / qtensor.global_scale).reshape(())

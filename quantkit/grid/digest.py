@@ -11,13 +11,14 @@ from quantkit.grid.transfer import to_host
 def codes_sha256(qtensor: QTensor) -> str:
     """SHA-256 of what `dequantize` computes the weight from: codes, scales and zero points.
 
-    Codes are hashed a byte each in their natural order, scales in their own dtype, zero points a
-    byte each also where the scheme implies them. So equal hashes mean equal weights, in every dtype
-    and on every device, and a weight has one hash in all formats that can hold it. The reverse does
-    not hold: codes under a scale of 0 and signs of zeros count, though they change no weight.
+    Codes are hashed a byte each in their natural order, scales as fp32 (those of 8 bits as they
+    are), zero points a byte each also where the scheme implies them. So equal hashes mean equal
+    weights, in every dtype and on every device, and a weight has one hash in all formats that can
+    hold it. The reverse does not hold: codes under a scale of 0 and signs of zeros count, though
+    they change no weight.
     """
     scheme, scales, zeros = qtensor.scheme, qtensor.scales, qtensor.zeros
-    parts = {"codes": qtensor.codes, "scales": scales}
+    parts = {"codes": qtensor.codes, "scales": scales.float() if scales.itemsize > 1 else scales}
     grid: str = scheme.grid
     if scheme.grid == "nf4":
         grid = f"nf4 in blocks of {scheme.group_size or qtensor.codes.numel()}"

@@ -40,11 +40,11 @@ def label(scheme: Scheme) -> str:
 def scale_dtype(scheme: Scheme, model: str) -> str:
     """As `Grid.scale_dtype`: that of a model of 16 bits.
 
-    Engines cast scales to the serving dtype, but vLLM those of W8A8 to fp32.
+    Engines cast weight-only scales to the serving dtype, and keep those of W8A8 in fp32.
     """
-    if model in ("bfloat16", "float16"):
-        return model
-    return "float16" if scheme.activation is None else "float32"
+    if scheme.activation is not None:
+        return "float32"
+    return model if model in ("bfloat16", "float16") else "float16"
 
 
 def contradiction(scheme: Scheme) -> str | None:

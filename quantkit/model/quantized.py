@@ -12,6 +12,8 @@ from quantkit.core.facts import LinearFacts
 from quantkit.core.format import Format
 from quantkit.model.float_codes import float_codes
 
+FLOATS = {"BF16", "F16", "F32"}
+
 
 def quantized_form(
     names: Mapping[str, TensorInfo], config: Mapping[str, Any], where: object
@@ -71,8 +73,15 @@ def _holding(
                 return None
             expected = output.layout(found, LinearFacts(linear, *coded.shape), "bfloat16")
             stored = {suffix: names.get(f"{linear}.{suffix}") for suffix in expected}
-            if any(info is None or info.dtype != expected[s][0] for s, info in stored.items()):
+            if not all(_is_as(stored[suffix], *expected[suffix]) for suffix in expected):
                 return None
     except QuantkitError:
         return None
     return output
+
+
+def _is_as(info: TensorInfo | None, dtype: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor is what a format expects; floats may be of other widths."""
+    if info is None or info.shape != shape:
+        return False
+    return info.dtype == dtype or {info.dtype, dtype} <= FLOATS

@@ -5,7 +5,8 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from torch import nn
 from quantkit.core import registry
 from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.format import Format
-from quantkit.core.scheme import NESTED_SIZE, Scheme
+from quantkit.core.grid import rounding_of
+from quantkit.core.scheme import FLOATS, NESTED_SIZE, Scheme
+from quantkit.grid.activation import input_scale, rounding_of
 from quantkit.grid.dynamic8 import dynamic_book, nested_scales
+from quantkit.grid.nearest import nearest
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import DoubleQuant, QTensor
 
@@ -180,7 +184,8 @@ def _write(source: Path, folder: Path, output: Format, artifact: Artifact) -> No
         weight = tensors.pop(_stored(f"{name}.weight", tensors)).float()
         weight = weight.T if linear.transposed else weight
         qtensor = round_to_nearest(weight, scheme, getattr(torch, artifact.dtype))
-        signs_differ = bool((qtensor.scales < 0).any()) and bool((qtensor.scales > 0).any())
+        scales = qtensor.scales.float()
+        signs_differ = bool((scales < 0).any()) and bool((scales > 0).any())
         assert signs_differ == (scheme.symmetric and scheme.grid == "int")
         for suffix, tensor in output.encode(qtensor, artifact.dtype).items():
             tensors[f"{name}.{suffix}"] = tensor.contiguous().clone()
@@ -206,11 +211,15 @@ def _own_logits(source: Path, folder: Path, output: Format, int8_levels: float) 
         if scheme is None:
             continue
         parts = {k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(name)}
-        weight = output.decode(parts, scheme, linear).dequantize()
+        qtensor = output.decode(parts, scheme, linear)
+        weight = qtensor.dequantize()
         module = model.get_submodule(name)
         module.weight.data = weight.T.contiguous() if linear.transposed else weight
-        if scheme.activation:
-            module.register_forward_pre_hook(lambda _, args: (int8_rounded(args[0], int8_levels),))
+        change = rounding_of(qtensor)
+        if scheme.activation == "int8-token":
+            change = partial(int8_rounded, levels=int8_levels)
+        if change is not None:
+            module.register_forward_pre_hook(lambda _, args, change=change: change(args[0]))
     with torch.no_grad():
         logits: torch.Tensor = model(torch.tensor(TOKENS)).logits.float()
     return logits
@@ -248,6 +257,8 @@ def round_to_nearest(weight: torch.Tensor, scheme: Scheme, dtype: torch.dtype) -
     """
     if scheme.grid == "nf4":
         return _nf4(weight, scheme)
+    if (scheme.grid, scheme.bits) in FLOATS:
+        return _floats(weight, scheme, dtype)
     outputs, inputs = weight.shape
     groups = weight.view(outputs, scheme.groups(inputs), -1)
     low, high = groups.amin(-1), groups.amax(-1)
@@ -263,6 +274,13 @@ def round_to_nearest(weight: torch.Tensor, scheme: Scheme, dtype: torch.dtype) -
         offset = zeros.float()
     codes = (groups / scales.float()[..., None]).round() + offset[..., None]
     return QTensor(codes.clamp(0, top).to(torch.uint8).view(weight.shape), scales, zeros, scheme)
+
+
+def _floats(weight: torch.Tensor, scheme: Scheme, dtype: torch.dtype) -> QTensor:
+    """Rounded by the grid itself, of which other tests say what it does."""
+    stored = getattr(torch, scheme.scale_dtype(str(dtype).removeprefix("torch.")))
+    qtensor = nearest(weight, None, scheme, rounding_of(scheme, stored, [weight]))
+    return replace(qtensor, input_scale=input_scale(scheme.activation, torch.tensor([4.0])))
 
 
 def _nf4(weight: torch.Tensor, scheme: Scheme) -> QTensor:

@@ -5,20 +5,31 @@ Half of the symmetric scales are negative. The bounds are what the kernels' own 
 or bf16, its fused kernel and bitsandbytes compute in bf16, compressed-tensors decompresses exactly.
 """
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.engines.transformers import ENGINE
+from quantkit.model.open import open_model
+from tests.engines.conftest import Written, interpreter
 
 W4, W4_ASYMMETRIC, W4_CHANNEL = Scheme(), Scheme(symmetric=False), Scheme(group_size=None)
 W3_ASYMMETRIC = Scheme("int", 3, 64, symmetric=False)
 W8A8 = Scheme("int", 8, None, activation="int8-token")
+FP8 = Scheme("fp8", 8, None, activation="fp8-token")
+FP8_BLOCK = Scheme("fp8", 8, 128, activation="fp8-group128", rows=128)
+FP8_STATIC = Scheme("fp8", 8, None, activation="fp8-tensor", rows=None)
+MXFP8, MXFP4 = Scheme("mxfp8", 8, 32), Scheme("mxfp4", 4, 32)
+NVFP4, NVFP4_W4A4 = Scheme("nvfp4", 4, 16), Scheme("nvfp4", 4, 16, activation="nvfp4")
 NF4, NF4_DOUBLE = Scheme("nf4"), Scheme("nf4", double_quant=True)
-SKIP_ONE = {"skip": "1.mlp.down_proj"}
+SKIP_ONE, QWEN = {"skip": "1.mlp.down_proj"}, {"family": "qwen2"}
 MIXED = {"other": {"down_proj": W8A8}, "int8_levels": 127.5}
 FP32 = {"dtype": "float32"}  # transformers leaves the norms of bitsandbytes files as they are
 
@@ -66,7 +77,30 @@ COMPRESSED: dict[str, tuple[str, Scheme, dict[str, Any], float]] = {
     "ct-skip": ("compressed-tensors", W4, SKIP_ONE, EXACT),
     "ct-w8a8": ("compressed-tensors", W8A8, {"int8_levels": 127.5}, EXACT),
     "ct-mixed": ("compressed-tensors", W4, MIXED, EXACT),
+    "ct-w5": ("compressed-tensors", Scheme("int", 5, 64), {}, EXACT),
+    "ct-w6": ("compressed-tensors", Scheme("int", 6, 32), {}, EXACT),
+    "ct-w7": ("compressed-tensors", Scheme("int", 7, None), {}, EXACT),
+    "ct-fp8": ("compressed-tensors", FP8, {"dtype": "bfloat16"}, EXACT),
+    "ct-fp8-weights": ("compressed-tensors", Scheme("fp8", 8, None), SKIP_ONE, EXACT),
+    "ct-fp8-block": ("compressed-tensors", FP8_BLOCK, QWEN, EXACT),
+    "ct-fp8-static": ("compressed-tensors", FP8_STATIC, FP32, EXACT),
+    "ct-fp8-mixed": ("compressed-tensors", FP8, {"other": {"down_proj": W4}}, EXACT),
 }
+DECOMPRESSED: dict[str, Scheme] = {
+    "w4": W4,
+    "w8a8": W8A8,
+    "fp8": FP8,
+    "fp8-weights": Scheme("fp8", 8, None),
+    "fp8-tensor": Scheme("fp8", 8, None, rows=None),
+    "fp8-block": FP8_BLOCK,
+    "fp8-static": FP8_STATIC,
+    "mxfp8": MXFP8,
+    "mxfp4": MXFP4,
+    "nvfp4": NVFP4,
+    "nvfp4-w4a4": NVFP4_W4A4,
+}
+NEVER_FP32 = ("mxfp8", "mxfp4", "nvfp4", "nvfp4-w4a4")
+"""What compressed-tensors decompresses to bf16 whatever the model is in."""
 REFUSED: dict[str, tuple[str, Scheme, dict[str, Any]]] = {
     "gptq-conv1d": ("gptq", W4, {"family": "gpt2"}),
     "gptq_v2-conv1d": ("gptq_v2", W4_ASYMMETRIC, {"family": "gpt2"}),
@@ -96,6 +130,31 @@ def test_stops_at_what_our_rules_refuse(measure: Callable[..., dict[str, float |
     assert [name for name, case in REFUSED.items() if not verdict(case)] == []
     found = measure("transformers", REFUSED)
     assert {name: f for name, f in found.items() if not isinstance(f, str)} == {}
+
+
+def test_decompresses_to_our_weights_bit_for_bit(
+    write_artifact: Callable[..., Written], run_script: Callable[..., None], tmp_path: Path
+) -> None:
+    """In the model's dtype, in which `dtype="auto"` loads it, and with `dequantize=True`."""
+    interpreter("transformers")  # skips before any work
+    folders = {
+        f"{name}-{dtype}": write_artifact(name, "compressed-tensors", scheme, dtype=dtype).folder
+        for name, scheme in DECOMPRESSED.items()
+        for dtype in ("bfloat16", "float16", "float32")
+        if dtype == "bfloat16" or name not in NEVER_FP32
+    }
+    job = {name: str(folder) for name, folder in folders.items()}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    run_script("transformers", "decompress.py", str(tmp_path / "job.json"))
+    for name, folder in folders.items():
+        model = open_model(folder)
+        for how in ("loaded", "dequantized"):
+            weights = load_file(tmp_path / f"{name}-{how}.safetensors")
+            assert len(weights) == 14
+            for linear, weight in weights.items():
+                ours = model.qtensor(linear).dequantize(weight.dtype)
+                assert torch.equal(weight, ours), (name, how, linear)
+                assert str(weight.dtype).removeprefix("torch.") == name.rpartition("-")[2]
 
 
 @pytest.mark.parametrize("output", ["gptq", "gptq-v2", "awq", "bitsandbytes"])

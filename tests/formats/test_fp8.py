@@ -31,9 +31,9 @@ def test_a_missing_factor_is_named() -> None:
 
 
 def test_only_blocks_that_name_what_is_dense_are_its_own() -> None:
-    block = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    block: dict[str, object] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     assert not fp8.FORMAT.matches(block)
-    block["modules_to_not_convert"] = ["lm_head"]  # type: ignore[assignment]
+    block["modules_to_not_convert"] = ["lm_head"]
     assert fp8.FORMAT.matches(block)
     scheme = fp8.FORMAT.parse(block)
     assert scheme("lm_head") is None
