@@ -36,7 +36,7 @@ def change_of(
     return partial(SCALED[activation], scale=input_scale)
 
 
-def rounding_of(qtensor: QTensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
+def inputs_change(qtensor: QTensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """`change_of` the inputs of a quantized linear."""
     return change_of(qtensor.scheme.activation, qtensor.input_scale)
 

@@ -15,7 +15,7 @@ from quantkit.core.format import Format, Schemes
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
-from quantkit.grid.activation import STATIC, change_of, rounding_of
+from quantkit.grid.activation import STATIC, change_of, inputs_change
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.transfer import to_device
 from quantkit.model.calls import BlockInputs
@@ -229,7 +229,7 @@ class OpenModel:
         if scheme is None or scheme.activation is None:
             return None
         if scheme.activation in STATIC:
-            return rounding_of(self.qtensor(linear))
+            return inputs_change(self.qtensor(linear))
         return change_of(scheme.activation, None)
 
     def enter(

@@ -20,7 +20,7 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.ranks import Ranks
 from quantkit.core.resources import Holding
 from quantkit.core.scheme import Scheme
-from quantkit.grid.activation import rounding_of
+from quantkit.grid.activation import inputs_change
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.transfer import beside, to_host
 from quantkit.model.calls import BlockInputs
@@ -164,5 +164,5 @@ class Shared:
                 continue
             module = state.block.get_submodule(linear)
             place(module, codes.dequantize())
-            if change := rounding_of(codes):
+            if change := inputs_change(codes):
                 module.register_forward_pre_hook(lambda _, inputs, change=change: change(inputs[0]))

@@ -20,7 +20,7 @@ from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.format import Format
 from quantkit.core.grid import rounding_of
 from quantkit.core.scheme import FLOATS, NESTED_SIZE, Scheme
-from quantkit.grid.activation import input_scale, rounding_of
+from quantkit.grid.activation import input_scale, inputs_change
 from quantkit.grid.dynamic8 import dynamic_book, nested_scales
 from quantkit.grid.nearest import nearest
 from quantkit.grid.normal4 import NF4
@@ -215,7 +215,7 @@ def _own_logits(source: Path, folder: Path, output: Format, int8_levels: float) 
         weight = qtensor.dequantize()
         module = model.get_submodule(name)
         module.weight.data = weight.T.contiguous() if linear.transposed else weight
-        change = rounding_of(qtensor)
+        change = inputs_change(qtensor)
         if scheme.activation == "int8-token":
             change = partial(int8_rounded, levels=int8_levels)
         if change is not None:
