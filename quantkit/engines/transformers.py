@@ -55,8 +55,15 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
 
 
 def _expert_fault(output: str, scheme: Scheme) -> str | None:
-    """Why it cannot load experts: transformers 5 fuses them, which few loaders support."""
-    if output == "compressed-tensors" and scheme.symmetric and not scheme.activation:
+    """Why it cannot load experts: transformers 5 fuses them, which few loaders support.
+
+    It loads NVFP4 without its scale of all scales, and takes the exponents of MXFP8 for numbers.
+    """
+    if output == "compressed-tensors" and (
+        (scheme.grid == "int" and scheme.symmetric and not scheme.activation)
+        or (scheme.grid == "fp8" and scheme.spread == "channel")
+        or scheme.grid == "mxfp4"
+    ):
         return None
     if output in ("gptq", "gptq-v2", "awq"):
         return (
@@ -72,12 +79,14 @@ def _list(sizes: tuple[int, ...]) -> str:
 
 def usage(output: str) -> str:
     """How a folder is loaded."""
+    floats = '# MXFP4, MXFP8 and NVFP4: dtype="bfloat16"\n'
+    remark = floats if output == "compressed-tensors" else ""
     return f"""\
 ```python
 # pip install transformers {NEEDS[output]}
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model = AutoModelForCausalLM.from_pretrained("FOLDER", dtype="auto", device_map="auto")
+{remark}model = AutoModelForCausalLM.from_pretrained("FOLDER", dtype="auto", device_map="auto")
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 ```"""
 

@@ -1,8 +1,9 @@
 """vLLM, on CUDA and with its CPU build.
 
-The rules are those of all its kernels together. The CPU build has fewer: 4-bit weights, and
-8-bit weights with 8-bit activations. For experts it has kernels on processors with AMX only, where
-a softmax chooses them: 4 bits (in compressed-tensors symmetric in groups of 64 or 128), and W8A8.
+The rules are those of all its kernels together. The CPU build has fewer: 4-bit weights, 8-bit
+weights with 8-bit activations, and FP8 of channels; with AMX, in bf16, also of blocks, whose
+activations stay as they are. For experts it has kernels on processors with AMX only, where a
+softmax chooses them: 4 bits (in compressed-tensors symmetric in groups of 64 or 128), and W8A8.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,10 @@ from quantkit.core.scheme import Scheme
 
 GROUPS = (32, 64, 128)
 LEAST = (7, 5)
+LEAST_OF = {"mxfp4": (8, 0)}
+"""Grids whose kernels need more."""
+WEIGHTS_ON_AMD = (4, 8)
+"""Bits of integers that kernels there have; Humming, which has the others, is CUDA's."""
 BFLOAT16 = (8, 0)
 BLACKWELL = (10, 0)
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
@@ -33,10 +38,8 @@ MIXERS = (".mamba.", ".mixer.")
 
 def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why vLLM would not load a linear."""
-    if linear.model_type in MAMBA and any(part in linear.name for part in MIXERS):
-        return f"vLLM does not quantize the Mamba layers of {linear.model_type}"
-    if linear.model_type in MAMBA and output in ("gptq", "gptq-v2"):
-        return f"vLLM's loader of {linear.model_type} stops at GPTQ's `g_idx`"
+    if linear.model_type in MAMBA and (fault := _mamba_fault(output, linear)):
+        return fault
     if output in ("gptq", "gptq-v2"):
         if not scheme.symmetric:
             return "vLLM loads symmetric GPTQ only; try: --format compressed-tensors"
@@ -45,9 +48,34 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
                 f"vLLM loads GPTQ with 4 or 8 bits, not {scheme.bits}; "
                 "try: --format compressed-tensors"
             )
+    if scheme.group_size and scheme.rows != 1:
+        return _block_fault(scheme.group_size, linear)
     if output != "compressed-tensors" and scheme.group_size and scheme.group_size not in GROUPS:
         sizes = ", ".join(map(str, GROUPS))
         return f"vLLM loads {output} with groups of {sizes} or whole channels"
+    return None
+
+
+def _mamba_fault(output: str, linear: LinearFacts) -> str | None:
+    if any(part in linear.name for part in MIXERS):
+        return f"vLLM does not quantize the Mamba layers of {linear.model_type}"
+    if output in ("gptq", "gptq-v2"):
+        return f"vLLM's loader of {linear.model_type} stops at GPTQ's `g_idx`"
+    return None
+
+
+def _block_fault(size: int, linear: LinearFacts) -> str | None:
+    """Why blocks do not fit: of linears that are merged, only the last one may have a cut block."""
+    merged = linear.fused and linear.name != linear.fused[-1]
+    for count, along, whole in (
+        (linear.in_features, "inputs", True),
+        (linear.out_features, "outputs", merged),
+    ):
+        if whole and count % size:
+            return (
+                f"vLLM requires whole blocks of {size} {along}, of which there are {count}; "
+                "try: --recipe fp8"
+            )
     return None
 
 
@@ -62,8 +90,10 @@ def refuses_slice(output: str, scheme: Scheme, whole: LinearFacts, part: LinearF
     inputs, group = part.in_features, scheme.group_size
     if group and inputs % group:
         return f"{inputs} inputs per rank are not a multiple of the group size {group}"
+    if scheme.rows != 1 and group and part.out_features % group:
+        return f"{part.out_features} outputs per rank are not whole blocks of {group}"
     packed, along = (part.out_features, "outputs") if output == "awq" else (inputs, "inputs")
-    if scheme.activation is None and packed * scheme.bits % 32:
+    if scheme.grid == "int" and scheme.activation is None and packed * scheme.bits % 32:
         return f"{packed} {along} per rank of {scheme.bits} bits do not fill whole 32-bit words"
     return None
 
@@ -83,15 +113,29 @@ def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | N
     if capability == "metal":
         return "vLLM does not run on Apple GPUs"
     if not capability[:1].isdigit():
-        return None
+        return _amd_fault(scheme) if scheme else None
     number = _version(capability)
-    if number < LEAST:
-        return f"vLLM requires compute capability 7.5 or higher; this GPU has {capability}"
+    least = LEAST_OF.get(scheme.grid, LEAST) if scheme else LEAST
+    if number < least:
+        needed = ".".join(map(str, least))
+        kind = f" for {scheme.label()}" if scheme and least != LEAST else ""
+        return (
+            f"vLLM requires compute capability {needed} or higher{kind}; this GPU has {capability}"
+        )
     if scheme and scheme.activation == "int8-token" and number >= BLACKWELL:
         return (
             "vLLM's INT8 W8A8 fails on Blackwell "
             f"(compute capability {capability}); try: --recipe w8a16"
         )
+    return None
+
+
+def _amd_fault(scheme: Scheme) -> str | None:
+    """Why vLLM has no kernel on AMD GPUs: its lists of kernels by platform."""
+    if scheme.grid == "fp8" and scheme.activation is None:
+        return "vLLM has no kernel on AMD GPUs for FP8 with 16-bit activations; try: --recipe fp8"
+    if scheme.grid == "int" and scheme.bits not in WEIGHTS_ON_AMD:
+        return f"vLLM has no kernel on AMD GPUs for {scheme.bits}-bit weights; try: --bits 4"
     return None
 
 

@@ -18,6 +18,8 @@ from quantkit.engines.vllm import ENGINE
 
 W4, W4_ASYMMETRIC, W4_CHANNEL = Scheme(), Scheme(symmetric=False), Scheme(group_size=None)
 W8A8 = Scheme("int", 8, None, activation="int8-token")
+FP8 = Scheme("fp8", 8, None, activation="fp8-token")
+FP8_BLOCK = Scheme("fp8", 8, 128, activation="fp8-group128", rows=128)
 QWEN, SKIP_ONE = {"family": "qwen2"}, {"skip": "1.mlp.down_proj"}
 
 # name: format, scheme, options of the artifact, bound
@@ -31,6 +33,7 @@ CASES: dict[str, tuple[str, Scheme, dict[str, Any], float]] = {
     "ct-asymmetric": ("compressed-tensors", W4_ASYMMETRIC, SKIP_ONE, 2e-2),
     "ct-mixed": ("compressed-tensors", W4, {"other": {"down_proj": W4_CHANNEL}}, 2e-2),
     "ct-w8a8": ("compressed-tensors", W8A8, QWEN, 2e-1),
+    "ct-fp8": ("compressed-tensors", FP8, SKIP_ONE, 4e-1),
 }
 # vLLM 0.32's int8 kernel for processors with AMX aborts on this case ("scalar path not
 # implemented"); the server's test runs W8A8 there all the same.
@@ -84,3 +87,35 @@ def test_refuses_mamba_layers_that_it_makes_without_quantization() -> None:
     assert ENGINE.refuses("awq", W4, other) is None
     assert "g_idx" in (ENGINE.refuses("gptq", W4, other) or "")
     assert ENGINE.refuses("awq", W4, replace(mixer, model_type="nemotron_h")) is None
+
+
+def test_refuses_blocks_that_are_cut_where_linears_are_merged_or_divided() -> None:
+    """`validate_fp8_block_shape`: of merged linears only the last one may have a cut block."""
+    names = tuple(f"model.layers.0.self_attn.{part}_proj" for part in "qkv")
+    first, last = (replace(LINEAR, name=n, out_features=192, fused=names) for n in names[::2])
+    assert "whole blocks" in (ENGINE.refuses("compressed-tensors", FP8_BLOCK, first) or "")
+    assert ENGINE.refuses("compressed-tensors", FP8_BLOCK, last) is None
+    assert ENGINE.refuses("compressed-tensors", FP8_BLOCK, replace(LINEAR, in_features=192))
+    for part, legal in ((replace(LINEAR, out_features=128), True), (first, False)):
+        fault = ENGINE.refuses_slice("compressed-tensors", FP8_BLOCK, LINEAR, part)
+        assert (fault is None) == legal
+
+
+@pytest.mark.parametrize(
+    ("scheme", "capability", "reason"),
+    [
+        (Scheme("mxfp4", 4, 32), "7.5", "8.0"),
+        (Scheme("nvfp4", 4, 16), "7.0", "7.5"),
+        (Scheme("fp8", 8, None), "gfx942", "AMD"),
+        (Scheme("int", 5, 64), "gfx942", "AMD"),
+    ],
+)
+def test_refuses_gpus_without_a_kernel(scheme: Scheme, capability: str, reason: str) -> None:
+    assert reason in (ENGINE.refuses_gpu("compressed-tensors", scheme, capability) or "")
+
+
+@pytest.mark.parametrize("scheme", [FP8, FP8_BLOCK, Scheme("nvfp4", 4, 16), Scheme("int", 5, 64)])
+def test_runs_on_turing_and_later(scheme: Scheme) -> None:
+    """Below 8.9 FP8 has activations in 16 bits, NVFP4 below 10.0."""
+    for capability in ("7.5", "8.0", "8.9", "9.0", "10.0", "12.0"):
+        assert ENGINE.refuses_gpu("compressed-tensors", scheme, capability) is None

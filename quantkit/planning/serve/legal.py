@@ -174,7 +174,11 @@ def _slice_fault(
             return f"{size} {kind.tensor.split} do not divide evenly among {tensor} ranks"
     if scheme is None or build.format is None:
         return None
-    return engine.refuses_slice(build.format.name, scheme, whole, part)
+    pairs = [(whole, part)]
+    if scheme.rows != 1:  # blocks of each that is joined
+        pairs = [(kind.facts(), rank_facts(kind, degrees)) for kind in members]
+    faults = (engine.refuses_slice(build.format.name, scheme, *pair) for pair in pairs)
+    return next(filter(None, faults), None)
 
 
 def linear_check(
