@@ -112,4 +112,5 @@ FORMAT = Format(
     parse=parser(_rules, _scheme_of),
     check=check,
     matches=_names_all,
+    unloaded="its tensors were compared, and no engine has been seen to load it yet",
 )

@@ -169,4 +169,5 @@ FORMAT = Format(
     parse=parser(_rules, _scheme_of),
     check=check,
     matches=_is_ours,
+    unloaded="its tensors were compared, and no engine has been seen to load it yet",
 )
