@@ -45,7 +45,7 @@ def quantize(
     method: Annotated[
         str | None, typer.Option(help=f"{entries('methods')}. Default: gptq.")
     ] = None,
-    bits: Annotated[int | None, typer.Option(help="2, 3, 4 or 8. Default: 4.")] = None,
+    bits: Annotated[int | None, typer.Option(help="2 to 8. Default: 4.")] = None,
     group_size: Annotated[
         str | None,
         typer.Option(

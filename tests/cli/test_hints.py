@@ -17,7 +17,7 @@ from tests.cli.conftest import LLAMA_8B
 Call = Callable[..., tuple[int, str, str]]
 STEPS = 4
 PLAN = """
---bits 5
+--bits 9
 --bits 3 --gpu 4090
 --bits 3 --gpu 4090 --engine sglang
 --bits 8 --recipe awq
@@ -48,7 +48,7 @@ PLAN = """
 --set damp=0.1
 --set options.damp=much
 --set options.damping=0.1
---set scheme.bits=7
+--set scheme.bits=9
 --set scheme.bit=8
 --set calibration.sample=16
 --set scheme.group_size=96
@@ -111,7 +111,7 @@ FIT = """
 --size 1GB --tp 2
 --size 1GB --gpu 4090
 --size 1GB
---size 1MB --bits 5
+--size 1MB --bits 9
 --size 1MB --group-size some
 --size 1MB --group-size 96
 --size 1MB --engine gptqmodel --bits 3

@@ -23,7 +23,7 @@ def test_each_weight_is_what_its_codes_mean(
 ) -> None:
     folder = tiny_checkpoint(family, private=True, dtype="bfloat16")
     meant = rewrite(folder, form)
-    model = open_model(folder)
+    model = open_model(folder).dense()
     assert model.format is None
     for name, weight in meant.items():
         found = model.stored(name)
@@ -38,7 +38,7 @@ def test_every_stored_tensor_is_part_of_a_weight_or_dropped(
 ) -> None:
     folder = tiny_checkpoint("llama", private=True)
     rewrite(folder, form)
-    source = open_model(folder).checkpoint
+    source = open_model(folder).dense().checkpoint
     parts, dropped = source.coding.parts, set(source.coding.dropped)
     plain = set(source.names) - set(source.coding.tensors)
     assert parts | dropped | plain == set(source.stored)

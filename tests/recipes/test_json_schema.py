@@ -53,7 +53,7 @@ def test_options_are_those_of_the_method(name: str) -> None:
         {"method": "gptr", "format": "gptq"},
         {"method": "gptq", "format": "gguf"},
         {"extends": "gptq", "engines": ["llama.cpp"]},
-        {"extends": "gptq", "scheme": {"bits": 5}},
+        {"extends": "gptq", "scheme": {"bits": 9}},
         {"extends": "gptq", "speed": "high"},
         {"method": "gptq", "format": "gptq", "options": {"damp": "much"}},
     ],

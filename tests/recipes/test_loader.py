@@ -168,7 +168,7 @@ def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
         ({"recipe": "gtpq"}, "unknown recipe `gtpq`", "--recipe gptq"),
         ({"recipe": "missing.yaml"}, "no recipe file `missing.yaml`", "quantkit recipes list"),
         ({"format": "gptq_v3"}, "--format: unknown format `gptq_v3`", "--format gptq-v2"),
-        ({"bits": 5}, "--bits: expected 2, 3, 4 or 8, not 5", "--bits 4"),
+        ({"bits": 9}, "--bits: expected 2, 3, 4, 5, 6, 7 or 8, not 9", "--bits 8"),
         ({"group_size": "x"}, "--group-size: expected", "--group-size 128"),
         (
             {"settings": ["calibration.experts=most"]},
@@ -183,9 +183,9 @@ def test_only_shipped_recipes_are_extended(base: str, tmp_path: Path) -> None:
         ({"settings": ["a..b=1"]}, "--set a..b=1: expected key=value", "--set options.damp=0.05"),
         ({"settings": ["scheme=3"]}, "--set scheme: expected", InputError.remedy),
         (
-            {"settings": ['overrides=[{match: "*", bits: 5}]']},
+            {"settings": ['overrides=[{match: "*", bits: 9}]']},
             "--set overrides: overrides.0.bits: expected",
-            "2, 3, 4 or 8",
+            "2, 3, 4, 5, 6, 7 or 8",
         ),
     ],
 )

@@ -17,7 +17,7 @@ def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[
         InputError: no width or group size, or a width that the method does not support.
     """
     method: Method = registry.load("methods", METHOD, "METHOD")
-    legal = sorted(width for _, width in method.grids)
+    legal = sorted(width for grid, width in method.grids if grid == "int")
     if not bits or not group_sizes or set(bits) - set(legal):
         given = ",".join(map(str, bits)) or "none"
         raise InputError(

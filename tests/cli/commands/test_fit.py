@@ -31,7 +31,7 @@ def test_a_table_and_what_is_shipped(
     [
         (("--size", "nothing"), 2, "not a valid size"),
         (("--size", "5GB", "--bits", "four"), 2, "--bits four"),
-        (("--size", "5GB", "--bits", "5"), 2, "--bits 5"),
+        (("--size", "5GB", "--bits", "9"), 2, "--bits 9"),
         (("--size", "5GB", "--bits", ""), 2, "--bits"),
         (("--size", "5GB", "--engine", "vlm"), 2, "vllm"),
     ],

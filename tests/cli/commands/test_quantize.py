@@ -253,7 +253,7 @@ def test_a_dry_run_says_how_activations_are_held(
     ("flags", "told"),
     [
         ("", "--output is required"),
-        ("-o out --bits 5", "expected 2, 3, 4 or 8, not 5"),
+        ("-o out --bits 9", "expected 2, 3, 4, 5, 6, 7 or 8, not 9"),
         ("-o out --method gptw", "try: --method gptq"),
         ("-o out --recipe gptw", "try: --recipe gptq"),
         ("-o out --max-shard-size big", "`big` is not a valid size"),

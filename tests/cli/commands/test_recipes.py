@@ -34,11 +34,11 @@ def test_show_prints_what_load_reads(quantkit: Call, tmp_path: Path) -> None:
 
 def test_a_faulty_file_is_2_with_every_fault(quantkit: Call, tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
-    mine.write_text("extends: gptq\nscheme: {bits: 5, grp: 3}\n", encoding="utf-8")
+    mine.write_text("extends: gptq\nscheme: {bits: 9, grp: 3}\n", encoding="utf-8")
     code, _, err = quantkit("recipes", "show", str(mine))
     assert code == 2
     assert err.startswith("error: recipe `mine` has 2 errors\n")
-    assert f"{mine}:2:10: scheme.bits: expected 2, 3, 4 or 8, not 5" in err
+    assert f"{mine}:2:10: scheme.bits: expected 2, 3, 4, 5, 6, 7 or 8, not 9" in err
     assert f"{mine}:2:19: scheme.grp: unknown key" in err
 
 
