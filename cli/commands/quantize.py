@@ -49,8 +49,8 @@ def quantize(
     group_size: Annotated[
         str | None,
         typer.Option(
-            metavar="N|channel",
-            help="Inputs that share a scale; smaller groups take more bytes and reduce the error. "
+            metavar="N|channel|tensor|128x128",
+            help="Weights that share a scale; smaller groups take more bytes and reduce the error. "
             "Default: the largest of 128, 64, 32 that divides.",
         ),
     ] = None,

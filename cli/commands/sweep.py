@@ -112,7 +112,7 @@ def grid(
         raise InputError("--recipes is empty", hint="--recipes gptq,awq,nf4")
     wrong = [word for word in bits if not word.isdecimal()]
     if wrong:
-        raise InputError(f"--bits {wrong[0]}: expected a number from 2 to 8", hint="--bits 4,3")
+        raise InputError(f"--bits {wrong[0]}: expected 2 to 8", hint="--bits 4,3")
     for name in recipes:
         scheme = build_recipe(name).scheme
         if scheme.grid != "int" or scheme.activation is not None:
