@@ -30,8 +30,8 @@ class ReadError(Exception):
 def stand_in() -> None:
     """Put emulations and empty kernels where the CPU build has none."""
     from vllm.model_executor.kernels import linear
-    from vllm.model_executor.layers.quantization.compressed_tensors import schemes
     from vllm.model_executor.kernels.linear.nvfp4 import NvFp4LinearLayerConfig
+    from vllm.model_executor.layers.quantization.compressed_tensors import schemes
     from vllm.platforms import PlatformEnum
 
     linear._POSSIBLE_MXFP8_KERNELS[PlatformEnum.CPU] = [linear.EmulationMxfp8LinearKernel]

@@ -14,6 +14,8 @@ from quantkit.model.open import open_model
 from tests.float_forms import FORMS, as_gpt_oss, rewrite
 
 BOTH = ("llama", "experts_apart")
+HELD = ("fp8_channel", "mxfp4", "nvfp4")
+"""Forms that a format holds: they open as artifacts, and whose linears keep their codes."""
 
 
 @pytest.mark.parametrize("family", BOTH)
@@ -23,8 +25,13 @@ def test_each_weight_is_what_its_codes_mean(
 ) -> None:
     folder = tiny_checkpoint(family, private=True, dtype="bfloat16")
     meant = rewrite(folder, form)
-    model = open_model(folder).dense()
-    assert model.format is None
+    model = open_model(folder)
+    assert (model.format is not None) == (form in HELD)
+    if model.format is not None:
+        for name, weight in meant.items():
+            qtensor = model.qtensor(name.removesuffix(".weight"))
+            assert torch.equal(qtensor.dequantize(), weight), name
+        return
     for name, weight in meant.items():
         found = model.stored(name)
         assert found.dtype is torch.bfloat16
@@ -32,7 +39,7 @@ def test_each_weight_is_what_its_codes_mean(
     assert set(model.checkpoint.coding.tensors) == set(meant)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sorted(set(FORMS) - set(HELD)))
 def test_every_stored_tensor_is_part_of_a_weight_or_dropped(
     tiny_checkpoint: Callable[..., Path], form: str
 ) -> None:
