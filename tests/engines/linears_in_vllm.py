@@ -35,13 +35,14 @@ def stand_in() -> None:
     from vllm.platforms import PlatformEnum
 
     linear._POSSIBLE_MXFP8_KERNELS[PlatformEnum.CPU] = [linear.EmulationMxfp8LinearKernel]
+    modules: dict[str, Any] = {**sys.modules}
     part = schemes.__name__ + ".compressed_tensors_"
     empty = type("Empty", (SimpleNamespace,), {"__init__": lambda *_, **__: None})
     nvfp4 = linear.EmulationNvFp4LinearKernel(NvFp4LinearLayerConfig())
-    sys.modules[part + "w4a4_nvfp4"].init_nvfp4_linear_kernel = lambda **_: nvfp4
-    sys.modules[part + "w4a4_mxfp4"].init_mxfp4_linear_kernel = lambda **_: empty()
-    sys.modules[part + "w8a16_fp8"].init_wfp8_a16_linear_kernel = lambda **_: empty()
-    sys.modules[part + "wNa16"].choose_mp_linear_kernel = lambda _: empty
+    modules[part + "w4a4_nvfp4"].init_nvfp4_linear_kernel = lambda **_: nvfp4
+    modules[part + "w4a4_mxfp4"].init_mxfp4_linear_kernel = lambda **_: empty()
+    modules[part + "w8a16_fp8"].init_wfp8_a16_linear_kernel = lambda **_: empty()
+    modules[part + "wNa16"].choose_mp_linear_kernel = lambda _: empty
 
 
 def keep(found: dict[str, torch.Tensor], *, served: bool) -> None:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import linear as multiply
 
 import quantkit
-from quantkit.grid.activation import rounding_of
+from quantkit.grid.activation import inputs_change
 from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from tests.engines.conftest import interpreter
@@ -94,12 +94,12 @@ def test_computes_what_our_own_decode_computes(
 
 def expected(model: OpenModel, linear: str, x: torch.Tensor, *, rounded: bool) -> torch.Tensor:
     parts = [model.qtensor(part) for part in parts_of(linear)]
-    change = rounding_of(parts[0]) if rounded else None
+    change = inputs_change(parts[0]) if rounded else None
     return multiply(change(x) if change else x, torch.cat([part.dequantize() for part in parts]))
 
 
 def off(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    return ((found - wanted).norm() / wanted.norm()).item()
+    return float((found - wanted).norm() / wanted.norm())
 
 
 @pytest.mark.parametrize("name", [*SERVED, *READ])

@@ -10,6 +10,7 @@ import torch
 
 from quantkit.core.errors import InputError
 from quantkit.core.facts import LinearFacts, ModelFacts
+from quantkit.core.grid import rounding_of
 from quantkit.core.scheme import Scheme
 from quantkit.formats.compressed_tensors import FORMAT
 from quantkit.grid.activation import input_scale
@@ -25,7 +26,7 @@ NAN = 127
 
 def rounded(weight: torch.Tensor, scheme: Scheme) -> QTensor:
     dtype = getattr(torch, scheme.scale_dtype("bfloat16"))
-    qtensor = nearest(weight, None, scheme, scheme.rounding(dtype, [weight]))
+    qtensor = nearest(weight, None, scheme, rounding_of(scheme, dtype, [weight]))
     return replace(qtensor, input_scale=input_scale(scheme.activation, torch.ones(1)))
 
 
@@ -117,7 +118,11 @@ def test_a_block_of_llm_compressor_is_read(scheme: Scheme) -> None:
     (group,) = stated["config_groups"].values()
     for key in ("weights", "input_activations"):
         if group[key] is not None:
-            full = {"actorder": None, "observer": "memoryless_minmax", "observer_kwargs": {}}
+            full: dict[str, object] = {
+                "actorder": None,
+                "observer": "memoryless_minmax",
+                "observer_kwargs": {},
+            }
             full |= {"block_structure": None, "group_size": None}
             full |= {"scale_dtype": None, "zp_dtype": None}
             group[key] = full | group[key]
