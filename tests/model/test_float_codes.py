@@ -52,6 +52,19 @@ def test_every_stored_tensor_is_part_of_a_weight_or_dropped(
     assert not parts & dropped
 
 
+def test_scales_of_blocks_may_have_the_shape_that_modelopt_writes(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = tiny_checkpoint("llama", private=True, dtype="bfloat16")
+    meant = rewrite(folder, "fp8_block")
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {n: t[:, None, :, None] for n, t in tensors.items() if n.endswith("_scale_inv")}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model = open_model(folder)
+    for name, weight in meant.items():
+        assert torch.equal(model.stored(name), weight.to(torch.bfloat16)), name
+
+
 @pytest.mark.parametrize("family", ["llama", "latent_attention"])
 def test_block_fp8_is_what_transformers_reads(
     tiny_checkpoint: Callable[..., Path], family: str
