@@ -118,7 +118,7 @@ def test_a_block_of_llm_compressor_is_read(scheme: Scheme) -> None:
     (group,) = stated["config_groups"].values()
     for key in ("weights", "input_activations"):
         if group[key] is not None:
-            full: dict[str, object] = {
+            full: dict[str, Any] = {
                 "actorder": None,
                 "observer": "memoryless_minmax",
                 "observer_kwargs": {},
