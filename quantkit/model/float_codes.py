@@ -165,6 +165,8 @@ def _dense(
     from quantkit.grid.floats import dequantize_floats, scales_of
 
     codes, scales = parts["codes"], scales_of(parts["scales"])
+    if scales.ndim == 4:  # ModelOpt's of blocks: (rows, 1, columns, 1)
+        scales = scales.reshape(scales.shape[0], scales.shape[2])
     if DIVISOR in parts:
         scales = scales / parts[DIVISOR].float()
     if FACTOR in parts:
