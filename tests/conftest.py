@@ -361,32 +361,9 @@ def random_qtensor() -> Callable[..., Any]:
     import torch
 
     from quantkit.core.scheme import Scheme
-    from quantkit.grid.activation import STATIC
     from quantkit.grid.dynamic8 import nested_scales
     from quantkit.grid.qtensor import DoubleQuant, QTensor
-
-    def floats(
-        scheme: Scheme,
-        codes: torch.Tensor,
-        groups: tuple[int, int],
-        draw: torch.Generator,
-        dtype: torch.dtype,
-    ) -> QTensor:
-        kind = getattr(torch, scheme.scale_dtype(str(dtype).removeprefix("torch.")))
-        stored = torch.randint(1, 127, groups, generator=draw, dtype=torch.uint8)
-        scales = stored if kind == torch.uint8 else stored.view(torch.float8_e4m3fn)
-        if kind == dtype:
-            scales = (torch.rand(groups, generator=draw) + 0.01).to(dtype)
-        if scheme.bits == 8:
-            codes[codes & 127 == 127] = 0  # no number
-        return QTensor(
-            codes,
-            scales,
-            None,
-            scheme,
-            global_scale=torch.tensor([2.0**7]) if scheme.grid == "nvfp4" else None,
-            input_scale=torch.tensor([2.0**5]) if scheme.activation in STATIC else None,
-        )
+    from tests.random_floats import random_floats
 
     def make(
         scheme: Scheme,
@@ -409,7 +386,7 @@ def random_qtensor() -> Callable[..., Any]:
             return QTensor(codes, torch.rand(blocks, generator=draw), None, scheme)
         groups = (scheme.scale_rows(outputs), scheme.groups(inputs))
         if scheme.grid != "int":
-            return floats(scheme, codes, groups, draw, dtype)
+            return random_floats(scheme, codes, groups, draw, dtype)
         scales = (torch.randn(groups, generator=draw) * 0.02).to(dtype)
         if scheme.symmetric:
             return QTensor(codes, scales, None, scheme)

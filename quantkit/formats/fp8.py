@@ -86,9 +86,8 @@ def _scheme_of(dense: frozenset[str], name: str) -> Scheme | None:
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why the layout cannot hold this linear; None if it can."""
     if scheme != SCHEME:
-        return (
-            f"format {NAME} stores {SCHEME.label()} only, not {scheme.label()}; try: --recipe fp8"
-        )
+        known = SCHEME.label()
+        return f"format {NAME} stores {known} only, not {scheme.label()}; try: --recipe fp8-block"
     if linear.transposed:
         return f"format {NAME} cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
     return None

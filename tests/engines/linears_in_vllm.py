@@ -37,7 +37,6 @@ def stand_in() -> None:
     linear._POSSIBLE_MXFP8_KERNELS[PlatformEnum.CPU] = [linear.EmulationMxfp8LinearKernel]
     modules: dict[str, Any] = {**sys.modules}
     part = schemes.__name__ + ".compressed_tensors_"
-    modules: dict[str, Any] = dict(sys.modules)
     empty = type("Empty", (SimpleNamespace,), {"__init__": lambda *_, **__: None})
     nvfp4 = linear.EmulationNvFp4LinearKernel(NvFp4LinearLayerConfig())
     modules[part + "w4a4_nvfp4"].init_nvfp4_linear_kernel = lambda **_: nvfp4

@@ -381,7 +381,7 @@ def test_the_function_gives_what_the_command_shows(llama: str) -> None:
     found = package.plan(llama, gpu="4090", context=32768, batch=2)
     assert found.serving is not None
     assert found.serving.chosen is not None
-    assert found.recipe.name == "w8a16"
-    assert found.serving.chosen.name == "W8 channel sym (w8a16)"
+    assert found.recipe.name == "smoothquant"
+    assert found.serving.chosen.name == "W8A8 channel sym (smoothquant)"
     with pytest.raises(InputError):
         package.plan(llama, gpu="4090", settings={"nothing": "1"})
