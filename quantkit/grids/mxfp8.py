@@ -35,9 +35,9 @@ def dequantize(qtensor: QTensor) -> torch.Tensor:
     return multiplied(EIGHT.values(qtensor.codes), scales_of(qtensor.scales), qtensor.scheme)
 
 
-def label(scheme: Scheme) -> str:
+def label(_: Scheme) -> str:
     """As `Grid.label`."""
-    return "MXFP8" if scheme.activation is None else "MXFP8 W8A8"
+    return "MXFP8"
 
 
 def scale_dtype(_: Scheme, _model: str) -> str:
@@ -51,6 +51,8 @@ def contradiction(scheme: Scheme) -> str | None:
         return "MXFP8 has no zero point; try: --symmetric"
     if (scheme.group_size, scheme.rows) != (GROUP, 1):
         return f"MXFP8 has groups of {GROUP}; try: --group-size {GROUP}"
+    if scheme.activation:
+        return "MXFP8 goes with activations in 16 bits; try: --recipe nvfp4"
     return None
 
 

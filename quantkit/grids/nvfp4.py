@@ -52,6 +52,8 @@ def contradiction(scheme: Scheme) -> str | None:
         return "NVFP4 has no zero point; try: --symmetric"
     if (scheme.group_size, scheme.rows) != (GROUP, 1):
         return f"NVFP4 has groups of {GROUP}; try: --group-size {GROUP}"
+    if scheme.activation not in (None, "nvfp4"):
+        return f"NVFP4 does not go with {scheme.activation} activations; try: --recipe nvfp4"
     return None
 
 
