@@ -2,9 +2,10 @@
 
     python dense.py ARTIFACT DENSE.safetensors
 
-Reads GPTQ (v1, v2), AWQ (GEMM), compressed-tensors (pack-quantized, int-quantized) and bitsandbytes
-4-bit folders.  Written from the formats' definitions with numpy and torch alone, so that it is an
-independent check of quantkit's decoders and puts every tool before the same judge (score.py).
+Reads GPTQ (v1, v2), AWQ (GEMM), bitsandbytes 4-bit and compressed-tensors folders (packed and
+plain integers, FP8, FP4), and the FP8 and FP4 folders of ModelOpt and AutoRound. Written from the
+formats' definitions with numpy and torch alone, so that it is an independent check of quantkit's
+decoders and puts every tool before the same judge.
 Every value is computed in float32 from the stored codes and the stored, already rounded scales.
 """
 
@@ -16,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 Tensors = dict[str, torch.Tensor]
 AWQ_ORDER = [0, 4, 1, 5, 2, 6, 3, 7]  # nibble that holds output column 0..7 of a word
+E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]  # values of FP4 codes 0 to 7; 8 to 15 are negative
 
 
 def unpack(words: torch.Tensor, bits: int, count: int) -> torch.Tensor:
@@ -54,8 +56,51 @@ def awq(parts: Tensors, _config: dict) -> torch.Tensor:
     return (centred.float() * scales.repeat_interleave(size, 0)).T
 
 
+def spread(scales: torch.Tensor, shape: torch.Size, block: int | None) -> torch.Tensor:
+    """Scales of a tensor, of rows, of groups in a row or of square blocks, one for each weight."""
+    if scales.numel() == 1:
+        return scales.reshape(1, 1)
+    scales = scales.reshape(len(scales), -1)
+    for axis in (0, 1):
+        size = block or shape[axis] // scales.shape[axis]
+        scales = scales.repeat_interleave(size, axis).narrow(axis, 0, shape[axis])
+    return scales
+
+
+def floating(parts: Tensors, config: dict) -> torch.Tensor:
+    """[out, in] weights of one FP8 or FP4 linear of compressed-tensors, ModelOpt or AutoRound.
+
+    E8M0 scales are uint8. The second scale of NVFP4 divides in compressed-tensors and AutoRound
+    (``weight_global_scale``) and multiplies in ModelOpt (``weight_scale_2``).
+    """
+    codes = parts["weight_packed"] if "weight_packed" in parts else parts["weight"]
+    values = codes.float()
+    if codes.dtype == torch.uint8:
+        table = torch.tensor([*E2M1, *(-value for value in E2M1)])
+        values = table[unpack(codes, 4, 2 * codes.shape[1])]
+    scales = parts["weight_scale"] if "weight_scale" in parts else parts["weight_scale_inv"]
+    scales = torch.exp2(scales.float() - 127) if scales.dtype == torch.uint8 else scales.float()
+    if "weight_global_scale" in parts:
+        scales = scales / parts["weight_global_scale"].float()
+    if "weight_scale_2" in parts:
+        scales = scales * parts["weight_scale_2"].float()
+    weight = values * spread(scales, values.shape, square(config))
+    return weight * parts["pre_quant_scale"].float() if "pre_quant_scale" in parts else weight
+
+
+def square(config: dict) -> int | None:
+    """Side of the square blocks that share a scale, if any; those at the edges may be cut."""
+    groups = [group.get("weights") or {} for group in config.get("config_groups", {}).values()]
+    found = [g.get("block_structure") for g in groups] + [config.get("weight_block_size")]
+    if isinstance(config.get("group_size"), list):
+        found.append(config["group_size"])
+    return next((int(size[0]) for size in found if size), None)
+
+
 def compressed(parts: Tensors, config: dict) -> torch.Tensor:
-    """[out, in] weights of one compressed-tensors linear, packed integers or plain int8."""
+    """[out, in] weights of one compressed-tensors linear: packed integers, plain int8 or floats."""
+    if next(iter(config["config_groups"].values()))["weights"]["type"] == "float":
+        return floating(parts, config)
     scales = parts["weight_scale"].float()
     if "weight_packed" not in parts:
         return parts["weight"].float() * scales
@@ -83,12 +128,14 @@ def bitsandbytes(parts: Tensors, _config: dict) -> torch.Tensor:
     return values.reshape(state["shape"])
 
 
-# Per quantization method: the tensor that marks a quantized linear, and its decoder.
+# Per quantization method: the tensors that mark a quantized linear, and its decoder.
 DECODERS = {
-    "gptq": ("qweight", gptq),
-    "awq": ("qweight", awq),
-    "compressed-tensors": ("weight_scale", compressed),
-    "bitsandbytes": ("weight.absmax", bitsandbytes),
+    "gptq": (("qweight",), gptq),
+    "awq": (("qweight",), awq),
+    "compressed-tensors": (("weight_scale",), compressed),
+    "bitsandbytes": (("weight.absmax",), bitsandbytes),
+    "modelopt": (("weight_scale",), floating),
+    "auto-round": (("weight_scale", "weight_scale_inv"), floating),
 }
 
 
@@ -100,32 +147,56 @@ def stored(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
                 yield name, file.get_tensor(name)
 
 
-def dense(folder: Path) -> tuple[Tensors, list[str]]:
-    """Float32 weights under the original names, and the names of those that were quantized."""
+def dense(folder: Path) -> tuple[Tensors, dict[str, int]]:
+    """Float32 weights under the original names, and the stored bytes of those quantized."""
     config = json.loads((folder / "config.json").read_text())["quantization_config"]
-    marker, decode = DECODERS[config["quant_method"]]
+    markers, decode = DECODERS[config["quant_method"]]
     tensors = dict(stored(folder))
-    modules = sorted(n.removesuffix("." + marker) for n in tensors if n.endswith("." + marker))
+    modules = sorted(n[: -len(m) - 1] for n in tensors for m in markers if n.endswith("." + m))
     out: Tensors = {}
+    sizes = {}
     for module in modules:
         names = [name for name in tensors if name.startswith(module + ".")]
         parts = {name.removeprefix(module + "."): tensors.pop(name) for name in names}
         out[module + ".weight"] = decode(parts, config)
         if "bias" in parts:
-            out[module + ".bias"] = parts["bias"].float()
+            out[module + ".bias"] = parts.pop("bias").float()
+        sizes[module + ".weight"] = sum(part.nbytes for part in parts.values())
     out |= {name: tensor.float() for name, tensor in tensors.items()}
-    return {n: t.contiguous() for n, t in out.items()}, [m + ".weight" for m in modules]
+    return {n: t.contiguous() for n, t in out.items()}, sizes
+
+
+def compared(decoded: Tensors, own: Tensors) -> dict[str, float]:
+    """How far decoded weights are from those with which the tool's own forward computes.
+
+    ``own_equal`` is the share of equal values in the dtype of the tool's, ``own_difference`` the
+    largest difference over the largest weight of a linear.
+    """
+    same = count = worst = 0.0
+    for name, weight in own.items():
+        found = decoded[name].to(weight.dtype)
+        same += (found == weight).sum().item()
+        count += weight.numel()
+        worst = max(worst, ((found - weight).abs().max() / weight.abs().max()).item())
+    return {"own_equal": same / count, "own_difference": worst}
 
 
 def main() -> None:
-    """Writes the dense file and says how many weights were quantized."""
+    """Writes the dense file and prints what was quantized as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("artifact", type=Path)
     parser.add_argument("dense", type=Path)
+    parser.add_argument("--own", type=Path, help="weights to compare them with")
     args = parser.parse_args()
-    tensors, quantized = dense(args.artifact)
-    save_file(tensors, args.dense, {"format": "pt", "quantized": json.dumps(quantized)})
-    print(f"{args.dense}: {len(quantized)} quantized weights of {len(tensors)} tensors")
+    tensors, sizes = dense(args.artifact)
+    save_file(tensors, args.dense, {"format": "pt", "quantized": json.dumps(list(sizes))})
+    report: dict[str, float] = {
+        "quantized": len(sizes),
+        "bits_per_weight": 8 * sum(sizes.values()) / sum(tensors[n].numel() for n in sizes),
+    }
+    if args.own and args.own.exists():
+        report |= compared(tensors, load_file(args.own))
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

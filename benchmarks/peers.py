@@ -1,6 +1,7 @@
 """Quantizes a model with another tool, measures it, and leaves dense weights for score.py.
 
     python peers.py --peer gptqmodel --model DIR --tokens IDS.npy --bits 4 --group-size 64 --out DIR
+    python peers.py --peer modelopt --model DIR --tokens IDS.npy --scheme nvfp4 --out DIR
 
 Run it with the interpreter of that peer's own environment (README.md has the install lines).  The
 tool gets exactly the rows of IDS.npy, one sample each; embeddings and head stay as they are; all
@@ -9,7 +10,8 @@ that is not in the job is the tool's default, unless ``--option key=value`` says
 Three processes: this one only waits and measures; the first child is the whole quantization, from
 the interpreter's start to the artifact on disk; the second, unmeasured, dequantizes that artifact.
 OUT then holds ``artifact/``, ``dense.safetensors``, ``figures.json``, ``log.txt`` and what else the
-tool drops where it runs.
+tool drops where it runs; with ``--scheme`` also ``own.safetensors``, the weights with which the
+tool's own forward computes. The decoded ones are compared with these.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,12 +31,17 @@ METHODS = {
     "gptqmodel": ("gptq", "awq", "rtn"),
     "llmcompressor": ("gptq", "awq", "rtn", "smoothquant"),
     "bitsandbytes": ("nf4",),
+    "modelopt": ("max", "mse", "four-over-six", "local-hessian", "awq", "gptq"),
+    "autoround": ("signround", "rtn"),
 }
+SCHEMES = ("nvfp4", "mxfp4", "mxfp8", "fp8-channel", "fp8-tensor", "fp8-block")
 PACKAGES = (
     "gptqmodel",
     "llmcompressor",
     "compressed-tensors",
     "bitsandbytes",
+    "nvidia-modelopt",
+    "auto-round",
     "transformers",
     "torch",
 )
@@ -41,7 +49,11 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Job:
-    """One quantization: what goes in, the grid, and where the artifact goes."""
+    """One quantization: what goes in, the grid, and where the artifact goes.
+
+    With a ``scheme``, one of SCHEMES, bits, group size and symmetry are the scheme's. Activations
+    are then quantized, too, as the tool does it for that scheme, or else left alone.
+    """
 
     model: str
     tokens: str
@@ -50,12 +62,19 @@ class Job:
     bits: int
     group_size: int
     symmetric: bool
+    scheme: str | None = None
+    activations: bool = False
     options: dict = field(default_factory=dict)
 
     @property
     def artifact(self) -> str:
         """Folder that the tool writes."""
         return str(Path(self.out) / "artifact")
+
+    @property
+    def own(self) -> str:
+        """File for the weights with which the tool's own forward computes."""
+        return str(Path(self.out) / "own.safetensors")
 
 
 def option(text: str) -> tuple[str, object]:
@@ -87,6 +106,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--bits", type=int, default=4)
     parser.add_argument("--group-size", type=int, default=64, help="-1: one group a row")
     parser.add_argument("--asymmetric", action="store_true")
+    parser.add_argument("--scheme", choices=SCHEMES, help="a float format instead of bits")
+    parser.add_argument("--activations", action="store_true", help="quantized, too; with --scheme")
     parser.add_argument("--method")
     parser.add_argument(
         "--out", type=absolute, required=True, help="folder for the results, new or empty"
@@ -125,6 +146,8 @@ def main(argv: list[str]) -> int:
         args.bits,
         args.group_size,
         not args.asymmetric,
+        args.scheme,
+        args.activations,
         dict(args.option),
     )
     if args.stage == "quantize":
@@ -154,12 +177,18 @@ def main(argv: list[str]) -> int:
     artifact = Path(job.artifact)
     if not figures["exit_code"]:
         report["artifact_bytes"] = sum(f.stat().st_size for f in artifact.rglob("*.safetensors"))
+        dense = [
+            str(HERE / "dense.py"),
+            job.artifact,
+            str(out / "dense.safetensors"),
+            "--own",
+            job.own,
+        ]
+        done = subprocess.run([sys.executable, *dense], check=False, capture_output=True, text=True)  # noqa: S603
+        report |= json.loads(done.stdout) if not done.returncode else {"decoded": done.stderr}
     (out / "figures.json").write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report))
-    if figures["exit_code"]:
-        return int(figures["exit_code"])
-    dense = [sys.executable, str(HERE / "dense.py"), job.artifact, str(out / "dense.safetensors")]
-    return int(measure(dense)["exit_code"])
+    return int(figures["exit_code"] or "decoded" in report)
 
 
 if __name__ == "__main__":
