@@ -94,6 +94,8 @@ def square(config: dict) -> int | None:
     found = [g.get("block_structure") for g in groups] + [config.get("weight_block_size")]
     if isinstance(config.get("group_size"), list):
         found.append(config["group_size"])
+    if config.get("quant_algo") == "fp8_pb_wo":
+        found.append([128, 128])  # ModelOpt's preset; the config does not say
     return next((int(size[0]) for size in found if size), None)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from auto_round import AutoRound
+from auto_round.schemes import QuantizationScheme, preset_name_to_scheme
 from peers import Job
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -17,10 +18,18 @@ PRESETS = {
 }
 
 
+def scheme(job: Job) -> QuantizationScheme:
+    """The preset of the job's scheme, without its activations unless they are asked for."""
+    preset = preset_name_to_scheme(PRESETS[job.scheme])
+    if not job.activations:
+        preset.act_bits, preset.act_data_type = 16, "float"
+    return preset
+
+
 def own_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Weights of all quantized linears, which AutoRound has rounded in place."""
     return {
-        f"{name}.weight": module.weight.detach().clone()
+        f"{name.removesuffix('.orig_layer')}.weight": module.weight.detach().clone()
         for name, module in model.named_modules()
         if getattr(module, "scale", None) is not None and hasattr(module, "weight")
     }
@@ -34,12 +43,10 @@ def quantize(job: Job) -> None:
     """
     rows = torch.from_numpy(np.load(job.tokens))
     options = {"iters": 0} if job.method == "rtn" else {}
-    if not job.activations:
-        options["act_bits"] = 16
     rounder = AutoRound(
         AutoModelForCausalLM.from_pretrained(job.model, dtype="auto"),
         AutoTokenizer.from_pretrained(job.model),
-        scheme=PRESETS[job.scheme],
+        scheme=scheme(job),
         dataset=list(rows[:, None]),
         seqlen=rows.shape[1],
         nsamples=len(rows),

@@ -124,9 +124,9 @@ def own_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         quantizer = getattr(module, "weight_quantizer", None)
         if quantizer is None or not quantizer.is_enabled:
             continue
-        weight = quantizer(module.weight).detach().float()
+        weight = quantizer(module.weight).detach()
         scale = getattr(module.input_quantizer, "pre_quant_scale", None)
-        found[f"{name}.weight"] = weight if scale is None else weight * scale.float()
+        found[f"{name}.weight"] = weight if scale is None else weight.float() * scale.float()
     return found
 
 
