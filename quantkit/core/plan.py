@@ -201,7 +201,7 @@ def _group_fault(scheme: Scheme, linear: LinearFacts, legal: str) -> str | None:
         return None
     if not scheme.group_size or linear.in_features % scheme.group_size == 0:
         return None
-    if scheme.group_size in scheme.kind.group_sizes[-1:]:  # no smaller one
+    if scheme.kind.group_sizes == (scheme.group_size,):  # the only one
         return (
             f"{scheme.label()} has groups of {scheme.group_size} inputs, which do not divide "
             f"{linear.in_features}; try: leave them out"

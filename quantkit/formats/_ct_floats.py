@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from quantkit.core.errors import InputError
 from quantkit.core.facts import STORED, Layout, LinearFacts
-from quantkit.core.format import stored_tensor
+from quantkit.core.format import require_numbers, stored_tensor
 from quantkit.core.scheme import Activation, Scheme
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
 
     def tensor(name: str, dtypes: str) -> torch.Tensor:
         found = stored_tensor(tensors, linear, name, dtypes, expected[name][1])
-        _require_numbers(found, f"{linear.name}.{name}")
+        require_numbers(found, f"{linear.name}.{name}")
         return found
 
     if scheme.bits == 4:
@@ -112,26 +111,6 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
         global_scale=tensor(nested, "float32") if nested in expected else None,
         input_scale=tensor(static, FLOATS).float() if static else None,
     )
-
-
-def _require_numbers(tensor: torch.Tensor, name: str) -> None:
-    """Check that a tensor of floats, or of exponents in uint8, has no NaN and no infinity.
-
-    Raises:
-        InputError: it has.
-    """
-    import torch
-
-    if tensor.dtype is torch.uint8:
-        odd = tensor == 255
-    elif tensor.dtype is torch.float8_e4m3fn:
-        odd = (tensor.view(torch.uint8) & 127) == 127
-    else:
-        odd = ~tensor.isfinite()
-    if bool(odd.any()):
-        raise InputError(
-            f"`{name}` has values that are no numbers", hint="fetch or make the artifact again"
-        )
 
 
 def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:

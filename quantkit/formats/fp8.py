@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, stored_tensor
+from quantkit.core.format import Format, parser, require_numbers, stored_tensor
 from quantkit.core.scheme import Scheme
+from quantkit.core.version import __version__
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,8 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     weight = stored_tensor(tensors, linear, "weight", "float8_e4m3fn", shapes["weight"])
     name = "weight_scale_inv"
     scales = stored_tensor(tensors, linear, name, "float32", shapes[name])
+    require_numbers(weight, f"{linear.name}.weight")
+    require_numbers(scales, f"{linear.name}.{name}")
     return QTensor(weight.view(torch.uint8), scales, None, scheme)
 
 
@@ -72,6 +75,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
         "fmt": "e4m3",
         "weight_block_size": [SCHEME.rows, SCHEME.group_size],
         "modules_to_not_convert": list(model.unquantized),
+        "producer": {"name": "quantkit", "version": __version__},
     }
 
 
@@ -93,11 +97,11 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     return None
 
 
-def _names_all(block: Mapping[str, Any]) -> bool:
-    """Whether a block says which linears are dense; DeepSeek's own leave that to the files."""
-    dense = block.get("modules_to_not_convert")
-    sizes = block.get("weight_block_size")
-    return block.get("quant_method") == NAME and sizes == [128, 128] and isinstance(dense, list)
+def _is_ours(block: Mapping[str, Any]) -> bool:
+    """Others' leave it to the files which linears are dense: they are read as dense weights."""
+    producer = block.get("producer")
+    ours = isinstance(producer, Mapping) and producer.get("name") == "quantkit"
+    return block.get("quant_method") == NAME and ours
 
 
 FORMAT = Format(
@@ -110,6 +114,6 @@ FORMAT = Format(
     config=config,
     parse=parser(_rules, _scheme_of),
     check=check,
-    matches=_names_all,
+    matches=_is_ours,
     unloaded="its tensors were compared, and no engine has been seen to load it yet",
 )

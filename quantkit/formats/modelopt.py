@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, stored_tensor
+from quantkit.core.format import Format, parser, require_numbers, stored_tensor
 from quantkit.core.scheme import Scheme
 from quantkit.core.version import __version__
 
@@ -72,7 +72,10 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
 
     def tensor(name: str) -> torch.Tensor:
         dtype, shape = expected[name]
-        return stored_tensor(tensors, linear, name, DTYPES[dtype], shape)
+        found = stored_tensor(tensors, linear, name, DTYPES[dtype], shape)
+        if name != "weight" or scheme.bits == 8:
+            require_numbers(found, f"{linear.name}.{name}")
+        return found
 
     weight = tensor("weight")
     codes = unpack_pairs(weight) if scheme.bits == 4 else weight.view(torch.uint8)

@@ -10,6 +10,7 @@ import torch
 from quantkit.core.scheme import Activation
 from quantkit.grid.minifloat import EIGHT, FOUR, MiniFloat
 from quantkit.grid.qtensor import QTensor
+from quantkit.grid.scale_stores import PowerScales
 
 LEAST = 1e-10
 """Of a token's largest magnitude: no 0 / 0 where a token is zeros."""
@@ -44,13 +45,16 @@ def inputs_change(qtensor: QTensor) -> Callable[[torch.Tensor], torch.Tensor] | 
 def input_scale(activation: Activation | None, absmax: torch.Tensor) -> torch.Tensor | None:
     """fp32 (1,): the scale that is stored for inputs of these largest magnitudes (in_features,).
 
-    None where kernels find it by themselves. That of NVFP4 divides, as compressed-tensors has it.
+    None where kernels find it by themselves. That of NVFP4 divides, as compressed-tensors has it,
+    and is the next lower power of two.
     """
     if activation is None or activation not in STATIC:
         return None
     largest = absmax.amax().float().clamp(min=LEAST).reshape(1)
     factor = STATIC[activation]
-    return factor / largest if activation == "nvfp4" else largest * factor
+    if activation == "nvfp4":  # a power of two: so is its reciprocal, which ModelOpt stores
+        return PowerScales.power(torch.frexp(factor / largest).exponent - 1)
+    return largest * factor
 
 
 def int8_per_token(x: torch.Tensor) -> torch.Tensor:
@@ -77,7 +81,7 @@ def fp8_per_group(x: torch.Tensor) -> torch.Tensor:
     """Copy of `x` (..., channels), rounded to e4m3 with a scale for each 128 inputs of a token."""
     values, width = x.float(), x.shape[-1]
     values = torch.nn.functional.pad(values, (0, -width % BLOCK))
-    groups = fp8_per_token(values.view(*x.shape[:-1], -1, BLOCK)).view(values.shape)
+    groups = fp8_per_token(values.unflatten(-1, (-1, BLOCK))).view(values.shape)
     return groups[..., :width].to(x.dtype)
 
 
@@ -91,7 +95,7 @@ def nvfp4_per_group(x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
 
     These scales are divided by `scale`, fp32 (1,). The width is a multiple of 16.
     """
-    groups = x.float().view(*x.shape[:-1], -1, GROUP)
+    groups = x.float().unflatten(-1, (-1, GROUP))
     wanted = groups.abs().amax(-1, keepdim=True) / FOUR.largest * scale
     found = EIGHT.round(wanted, wanted).clamp_(min=EIGHT.least / 8) / scale
     return _rounded(groups, found, FOUR).view(x.shape).to(x.dtype)

@@ -49,6 +49,8 @@ def block_scales(
     importance: fp32 (in_features,), the weights of squared errors; with None scales span blocks.
     """
     rows, width = weight.shape
+    if scheme.rows is None:  # one scale, found before: nothing to search
+        importance = None
     size = scheme.group_size or width
     cut = width % size
     found = []

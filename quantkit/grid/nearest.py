@@ -55,7 +55,7 @@ def nearest(
         return rounded_to(weight, block_scales(weight, importance, scheme, grid), scheme, grid)
     features, rows = weight.shape[1], len(weight)
     size = scheme.group_size or features
-    step = size * groups_at_once(weight.device.type, size, rows)
+    step = size * groups_at_once(weight.device.type, size, rows, alone=grid.dtype.itemsize > 1)
     columns = weight.t().contiguous()
     codes = torch.empty_like(columns, dtype=torch.uint8)
     scales: list[torch.Tensor] = []

@@ -98,13 +98,15 @@ class TensorScale(PlainScales):
     """One scale for a whole weight, and for all that engines fuse with it: `scale`, fp32 (1,)."""
 
     scale: torch.Tensor = field(default_factory=lambda: torch.ones(1))
+    most: float = EIGHT.largest
     refits: int = 0
 
     @classmethod
     def of(cls, weights: Sequence[torch.Tensor], most: float, dtype: torch.dtype) -> Self:
         """That spans `weights`, fp32: e4m3's spacing is relative, so a search finds none better."""
         largest = torch.stack([weight.abs().amax() for weight in weights]).amax()
-        return cls(dtype, scale=PlainScales(dtype).spanning(largest.reshape(1), most))
+        scale = PlainScales(dtype).spanning(largest.reshape(1), most)
+        return cls(dtype, scale=scale, most=most)
 
     def spanning(self, largest: torch.Tensor, _: float) -> torch.Tensor:
         """As `ScaleStore`."""
@@ -117,6 +119,10 @@ class TensorScale(PlainScales):
     def near(self, scales: torch.Tensor, _: float) -> torch.Tensor:
         """As `ScaleStore`."""
         return scales
+
+    def provisional(self, weights: Sequence[torch.Tensor]) -> Self:
+        """As `ScaleStore`."""
+        return type(self).of(weights, self.most, torch.float32)
 
 
 @dataclass(frozen=True)

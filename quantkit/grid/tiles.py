@@ -30,7 +30,7 @@ class Tiles:
     logits: int
 
 
-NARROW = 16
+NARROW = 32
 """Inputs of groups so small that a CPU, too, is faster with several at a time."""
 
 CPU = Tiles(
@@ -60,10 +60,13 @@ def tiles(kind: str) -> Tiles:
     return CPU if kind == "cpu" else GPU
 
 
-def groups_at_once(kind: str, size: int, rows: int) -> int:
-    """Groups of `size` inputs of so many rows that a search of scales takes together."""
+def groups_at_once(kind: str, size: int, rows: int, *, alone: bool) -> int:
+    """Groups of `size` inputs of so many rows that a search of scales takes together.
+
+    `alone`: one at a time on a CPU, as ever: the order of sums decides between near scales.
+    """
     found = tiles(kind)
-    most = GPU.groups if size <= NARROW else found.groups
+    most = found.groups if alone or size > NARROW else GPU.groups
     return max(1, min(most, found.search // (size * rows)))
 
 

@@ -36,7 +36,8 @@ def quantized_form(
     if stated is None:
         return coding
     if coding is not None:
-        return _holding(coding, names, stated) or coding
+        own = any(stated is config.get(key) for key in BLOCKS)  # else other names than the files'
+        return (_holding(coding, names, stated) if own else None) or coding
     if not any(stated is config.get(key) for key in BLOCKS):
         raise RefusedError(
             f"the quantization that `text_config` of `{where}` states is not supported",

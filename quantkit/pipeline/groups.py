@@ -153,7 +153,8 @@ class Groups:
 
         alone = scheme.rows == 1 and method.by_rows
         solved = dealt(quantize, weights, ranks) if alone else quantize(weights)
-        scale = None if stats is None else input_scale(scheme.activation, stats.absmax)
+        absmax = None if stats is None else stats.absmax
+        scale = input_scale(scheme.activation, weights[0].new_ones(1) if absmax is None else absmax)
         return Draft(divided, [_with_inputs(each, scale, notes) for each in solved])
 
     def put(self, group: LinearGroup, draft: Draft) -> InputChange | None:
@@ -181,10 +182,17 @@ class Groups:
         return scheme
 
     def _foldable(self, group: LinearGroup) -> ScalePair | None:
-        """The pair that feeds `group`; None where its producer is a linear that stays dense."""
+        """The pair that feeds `group`; None where its producer cannot be divided.
+
+        Of linears only those that are quantized with scales of 16 or 32 bits, one a row or a part
+        of it: others' scales are codes themselves, or shared by rows.
+        """
         pair = self.state.structure.pair_of(group)
-        dense = pair is not None and self.state.full(pair.producer) not in self.solver.schemes
-        return None if pair is None or (pair.kind == "linear" and dense) else pair
+        if pair is None or pair.kind != "linear":
+            return pair
+        scheme = self.solver.schemes.get(self.state.full(pair.producer))
+        plain = scheme is not None and scheme.rows == 1 and scheme.grid in ("int", "nf4", "fp8")
+        return pair if plain else None
 
 
 def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:

@@ -16,6 +16,7 @@ from quantkit.core.method import Method
 from quantkit.core.plan import LEFT_OUT, Disposition, Plan, make_plan
 from quantkit.core.recipe import Recipe
 from quantkit.core.rules import rules_of, unloaded
+from quantkit.grid.activation import STATIC
 from quantkit.model.chain import require_chain, require_own_weights
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts
@@ -57,6 +58,9 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     method, output, engines, options = parts_of(recipe)
     if method.needs_inputs and recipe.calibration.samples == 0:
         raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
+    if recipe.scheme.activation in STATIC and recipe.calibration.samples == 0:
+        what = "static scales of activations need calibration text"
+        raise InputError(what, hint="--samples 128")
     require_own_weights(model.skeleton, model.weights.repeats)
     structure = trace_structure(model.skeleton, model.weights.repeats, model.device)
     require_chain(model.skeleton)

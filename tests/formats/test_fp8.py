@@ -30,10 +30,10 @@ def test_a_missing_factor_is_named() -> None:
         fp8.decode({"weight": weight}, fp8.SCHEME, LinearFacts("a", 128, 128))
 
 
-def test_only_blocks_that_name_what_is_dense_are_its_own() -> None:
-    block: dict[str, object] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+def test_blocks_of_others_are_left_to_the_reader_of_floats() -> None:
+    block: dict[str, object] = {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
     assert not fp8.FORMAT.matches(block)
-    block["modules_to_not_convert"] = ["lm_head"]
+    block["producer"] = {"name": "quantkit"}
     assert fp8.FORMAT.matches(block)
     scheme = fp8.FORMAT.parse(block)
     assert scheme("lm_head") is None

@@ -80,3 +80,10 @@ def test_without_activations_inputs_stay() -> None:
     assert change_of(None, None) is None
     assert input_scale("fp8-token", torch.ones(3)) is None
     assert fp8_per_token(torch.zeros(2, 8)).any().logical_not()
+
+
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+def test_a_batch_without_tokens_stays_empty(kind: Activation) -> None:
+    change = change_of(kind, input_scale(kind, torch.ones(1)))
+    assert change is not None
+    assert change(torch.zeros(0, 128)).shape == (0, 128)

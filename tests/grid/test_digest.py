@@ -15,6 +15,8 @@ SCHEMES = [
     Scheme("int", 8, None, activation="int8-token"),
     Scheme("nf4", 4, 64),
     Scheme("nf4", 4, 64, double_quant=True),
+    Scheme("fp8", 8, None),
+    Scheme("nvfp4", 4, 16),
 ]
 
 
@@ -23,7 +25,8 @@ def test_it_is_what_the_manifest_s_reader_can_compute_anew() -> None:
     scales = torch.tensor([[0.5], [1.0]], dtype=torch.bfloat16)
     stated = (
         b"int\ncodes uint8 [2, 2]\n\x01\x02\x03\x04"
-        b"scales bfloat16 [2, 1]\n\x00\x3f\x80\x3fzeros uint8 [2, 1]\n\x08\x08"
+        b"scales float32 [2, 1]\n\x00\x00\x00\x3f\x00\x00\x80\x3f"
+        b"zeros uint8 [2, 1]\n\x08\x08"
     )
     found = codes_sha256(QTensor(codes, scales, None, Scheme("int", 4, None)))
     assert found == hashlib.sha256(stated).hexdigest()
@@ -37,7 +40,8 @@ def test_every_number_counts(scheme: Scheme, random_qtensor: Callable[..., QTens
         tensor = getattr(q, part)
         for index in (0, -1) if tensor is not None else ():
             other = tensor.clone()
-            other.view(-1)[index] += 1
+            raw = other.view(torch.uint8) if other.itemsize == 1 else other
+            raw.view(-1)[index] += 1
             changed.append(replace(q, **{part: other}))
     if scheme.grid == "nf4":
         changed.append(replace(q, scheme=replace(scheme, group_size=128)))
