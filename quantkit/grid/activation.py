@@ -81,7 +81,7 @@ def fp8_per_group(x: torch.Tensor) -> torch.Tensor:
     """Copy of `x` (..., channels), rounded to e4m3 with a scale for each 128 inputs of a token."""
     values, width = x.float(), x.shape[-1]
     values = torch.nn.functional.pad(values, (0, -width % BLOCK))
-    groups = fp8_per_token(values.unflatten(-1, (-1, BLOCK))).view(values.shape)
+    groups = fp8_per_token(torch.unflatten(values, -1, (-1, BLOCK))).view(values.shape)
     return groups[..., :width].to(x.dtype)
 
 
@@ -95,7 +95,7 @@ def nvfp4_per_group(x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
 
     These scales are divided by `scale`, fp32 (1,). The width is a multiple of 16.
     """
-    groups = x.float().unflatten(-1, (-1, GROUP))
+    groups = torch.unflatten(x.float(), -1, (-1, GROUP))
     wanted = groups.abs().amax(-1, keepdim=True) / FOUR.largest * scale
     found = EIGHT.round(wanted, wanted).clamp_(min=EIGHT.least / 8) / scale
     return _rounded(groups, found, FOUR).view(x.shape).to(x.dtype)

@@ -120,4 +120,6 @@ class _ScaleSearch:
         if self.importance.ndim == 1:
             return self.importance @ values
         by_group = values.view(*self.importance.shape, -1)
-        return by_group.mul_(self.importance[..., None]).sum(0).flatten()
+        if self.grid.dtype.itemsize > 1:
+            return torch.einsum("sg,sgn->gn", self.importance, by_group).flatten()
+        return by_group.mul_(self.importance[..., None]).sum(0).flatten()  # of small groups

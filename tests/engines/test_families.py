@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import quantkit
 from quantkit.core.errors import RefusedError
-from quantkit.model import opened
+from quantkit.grid import activation
 from quantkit.model.open import open_model
 from tests.engines.conftest import ROOT, TOKENS, int8_rounded, interpreter
 from tests.float_forms import as_gpt_oss, rewrite
@@ -138,7 +138,8 @@ def test_what_is_promised_is_loaded_with_our_logits(
     job = {"engine": engine, "artifacts": {n: str(p) for n, p in promised.items()}}
     (tmp_path / "job.json").write_text(json.dumps(job | {"tokens": TOKENS}))
     run_script("transformers", "predict.py", str(tmp_path / "job.json"))
-    monkeypatch.setattr(opened, "int8_per_token", lambda x: int8_rounded(x, 127.5))
+    levels = {**activation.TOKENS, "int8-token": lambda x: int8_rounded(x, 127.5)}
+    monkeypatch.setattr(activation, "TOKENS", levels)
     faults = {}
     for name, folder in promised.items():
         answer = json.loads((tmp_path / f"{name}.json").read_text())

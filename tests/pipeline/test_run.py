@@ -175,7 +175,7 @@ def test_overrides_leave_modules_as_they_are(
     ("changes", "error", "code", "tried"),
     [
         ({"method": "gtpq"}, InputError, 2, "gptq"),
-        ({"bits": 9}, InputError, 2, "4"),
+        ({"bits": 9}, InputError, 2, "8"),
         ({"group_size": 48}, RefusedError, 4, "--group-size 128"),
         ({"symmetric": False, "format": "gptq"}, RefusedError, 4, "gptq-v2"),
         ({"settings": ["options.dampp=0.1"]}, InputError, 2, "damp"),

@@ -120,7 +120,7 @@ def test_experts_are_solved_with_the_statistics_that_quantize_has(
 
     def noting(weights: list[torch.Tensor], stats: InputStats | None, *rest: Any) -> Any:
         seen[-1].setdefault(tuple(weights[0].shape), []).append(stats)
-        return quantized(part, weights, stats, *rest)
+        return part.quantize(weights, stats, *rest)
 
     method = replace(part, quantize=noting, needs_inputs=True)
     first = next(c for c in choices if c.block == 0 and c.experts)
