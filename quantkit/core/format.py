@@ -117,26 +117,6 @@ def stored_tensor(
     return tensor
 
 
-def require_numbers(tensor: torch.Tensor, name: str) -> None:
-    """Check that a tensor of floats, or of exponents in uint8, has no NaN and no infinity.
-
-    Raises:
-        InputError: it has.
-    """
-    import torch
-
-    if tensor.dtype is torch.uint8:
-        odd = tensor == 255
-    elif tensor.dtype is torch.float8_e4m3fn:
-        odd = (tensor.view(torch.uint8) & 127) == 127
-    else:
-        odd = ~tensor.isfinite()
-    if bool(odd.any()):
-        raise InputError(
-            f"`{name}` has values that are no numbers", hint="fetch or make the artifact again"
-        )
-
-
 def regex_covers(pattern: str, name: str) -> bool:
     """Whether the regex `pattern` of a config block matches the beginning of `name`.
 

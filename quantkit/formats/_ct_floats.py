@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.facts import STORED, Layout, LinearFacts
-from quantkit.core.format import require_numbers, stored_tensor
+from quantkit.core.format import stored_tensor
 from quantkit.core.scheme import Activation, Scheme
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     """
     import torch
 
+    from quantkit.grid.floats import require_numbers
     from quantkit.grid.packing import unpack_pairs
     from quantkit.grid.qtensor import QTensor
 

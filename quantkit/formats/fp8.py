@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, require_numbers, stored_tensor
+from quantkit.core.format import Format, parser, stored_tensor
 from quantkit.core.scheme import Scheme
 from quantkit.core.version import __version__
 
@@ -41,6 +41,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     """
     import torch
 
+    from quantkit.grid.floats import require_numbers
     from quantkit.grid.qtensor import QTensor
 
     expected = layout(scheme, linear, "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, require_numbers, stored_tensor
+from quantkit.core.format import Format, parser, stored_tensor
 from quantkit.core.scheme import Scheme
 from quantkit.core.version import __version__
 
@@ -65,6 +65,7 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     """
     import torch
 
+    from quantkit.grid.floats import require_numbers
     from quantkit.grid.packing import unpack_pairs
     from quantkit.grid.qtensor import QTensor
 

@@ -90,3 +90,21 @@ def _block(size: int, count: int, declared: int | None) -> int:
     even = size // count if count and size % count == 0 else 0
     known = even in (1, size, *FLOAT_GROUPS) if declared else even == size or even & (even - 1) == 0
     return even if known else 0
+
+
+def require_numbers(tensor: torch.Tensor, name: str) -> None:
+    """Check that a tensor of floats, or of exponents in uint8, has no NaN and no infinity.
+
+    Raises:
+        InputError: it has.
+    """
+    if tensor.dtype is torch.uint8:
+        odd = tensor == 255
+    elif tensor.dtype is torch.float8_e4m3fn:
+        odd = (tensor.view(torch.uint8) & 127) == 127
+    else:
+        odd = ~tensor.isfinite()
+    if bool(odd.any()):
+        raise InputError(
+            f"`{name}` has values that are no numbers", hint="fetch or make the artifact again"
+        )
