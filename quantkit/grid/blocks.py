@@ -7,9 +7,19 @@ from dataclasses import replace
 import torch
 
 from quantkit.core.scheme import Scheme
+from quantkit.grid.floats import scales_of
+from quantkit.grid.minifloat import MiniFloat
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.rounding import Rounding
 from quantkit.grid.search import search_scales
+
+
+def dequantized(qtensor: QTensor, numbers: MiniFloat) -> torch.Tensor:
+    """The weight, fp32 (rows, in_features), of codes that stand for `numbers`."""
+    scales = scales_of(qtensor.scales)
+    if qtensor.global_scale is not None:
+        scales = scales / qtensor.global_scale
+    return multiplied(numbers.values(qtensor.codes), scales, qtensor.scheme)
 
 
 def multiplied(values: torch.Tensor, scales: torch.Tensor, scheme: Scheme) -> torch.Tensor:

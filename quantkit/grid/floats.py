@@ -102,9 +102,43 @@ def require_numbers(tensor: torch.Tensor, name: str) -> None:
         odd = tensor == 255
     elif tensor.dtype is torch.float8_e4m3fn:
         odd = (tensor.view(torch.uint8) & 127) == 127
+    elif tensor.dtype.itemsize == 1:  # torch's `isfinite` knows no e8m0
+        odd = ~tensor.float().isfinite()
     else:
         odd = ~tensor.isfinite()
+    _refuse(odd, name, "has values that are no numbers")
+
+
+def require_scales(scales: torch.Tensor, name: str, *, positive: bool = False) -> None:
+    """Check that scales, as `require_numbers` takes them, are numbers from 0 up, or `positive`.
+
+    Raises:
+        InputError: they are not.
+    """
+    require_numbers(scales, name)
+    if scales.dtype is not torch.uint8:
+        values = scales.float()
+        _refuse(values < 0, name, "has scales below 0")
+        if positive:
+            _refuse(values == 0, name, "has a scale of 0")
+
+
+def require_spanned(
+    codes: torch.Tensor, scales: torch.Tensor, name: str, declared: Block | None = None
+) -> None:
+    """Check that scales of 0 lie over zeros only; arguments as of `dequantize_floats`.
+
+    Scales of 8 bits are left out: the smallest become 0 as they are rounded.
+
+    Raises:
+        InputError: numbers would be lost.
+    """
+    zeros = (scales == 0).float()
+    if scales.dtype.itemsize > 1 and bool(zeros.any()):
+        lost = dequantize_floats(codes, zeros, torch.bfloat16, declared)
+        _refuse(lost != 0, name, "has scales of 0 over numbers that are not")
+
+
+def _refuse(odd: torch.Tensor, name: str, fault: str) -> None:
     if bool(odd.any()):
-        raise InputError(
-            f"`{name}` has values that are no numbers", hint="fetch or make the artifact again"
-        )
+        raise InputError(f"`{name}` {fault}", hint="fetch or make the artifact again")

@@ -25,9 +25,8 @@ LEAF = 16  # columns rounded one by one between two matrix products
 
 Candidates = tuple[torch.Tensor, torch.Tensor | None]
 """Scales and zeros of one group to try, fp32 (trials, rows) each; zeros None where symmetric."""
-Choose = Callable[[torch.Tensor, torch.Tensor, int], Candidates]
-"""Candidates for running weights (group_size, rows) and pivots (group_size,), both fp32, and for
-the number of the group by position."""
+Choose = Callable[[torch.Tensor, torch.Tensor], Candidates]
+"""Candidates for running weights (group_size, rows) and pivots (group_size,), both fp32."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,13 @@ class Feedback:
     couplings: fp32 (d, d) by position, unit lower triangular: L_ij / L_jj. Entry [i, j], i > j, is
         the share of error i that is added to target j.
     pivots: fp32 (d,), D_j by position.
+    diagonal: fp32 (d,), of the Hessian that was factored, by position.
     """
 
     order: torch.Tensor
     couplings: torch.Tensor
     pivots: torch.Tensor
+    diagonal: torch.Tensor
 
 
 def factor(ordered: torch.Tensor, order: torch.Tensor) -> Feedback | None:
@@ -57,7 +58,8 @@ def factor(ordered: torch.Tensor, order: torch.Tensor) -> Feedback | None:
     good = (info == 0) & torch.isfinite(diagonal).all() & (diagonal > 0).all()
     if not good:  # one wait for the device
         return None
-    return Feedback(order, lower.div_(diagonal).float(), diagonal.square().float())
+    own = ordered.diagonal().float().clone()
+    return Feedback(order, lower.div_(diagonal).float(), diagonal.square().float(), own)
 
 
 def ldlq(
@@ -81,6 +83,35 @@ def ldlq(
     rows = state(columns, feedback.couplings, feedback.pivots, grid, group_size, candidates)
     halve(rows.targets, rows.targets, feedback.couplings, group_size, rows.round_group)
     return rows.codes, rows.scales, rows.zeros
+
+
+def ldlq_known(
+    columns: torch.Tensor,
+    feedback: Feedback,
+    grid: Rounding,
+    groups: list[int],
+    scales: torch.Tensor,
+    zeros: torch.Tensor | None,
+) -> torch.Tensor:
+    """As `ldlq`, under scales and zeros that were chosen before, fp32 (groups, rows).
+
+    `groups`: that of each position; those of a group need not be neighbours.
+    """
+    targets = columns.clone(memory_format=torch.contiguous_format)
+    codes = torch.empty_like(targets, dtype=torch.uint8)
+
+    def round_leaf(start: int, stop: int) -> None:
+        errors, steps = torch.zeros_like(targets[start:stop]), targets[start:stop].clone()
+        for j in range(stop - 1, start - 1, -1):
+            scale, step = scales[groups[j]], steps[j - start]
+            step.addmv_(errors.T, feedback.couplings[start:stop, j]).div_(scale)
+            grid.snap(None if zeros is None else zeros[groups[j]])(step, step)
+            torch.addcmul(columns[j], step, scale, value=-1, out=errors[j - start])
+        targets[start:stop] = errors
+        codes[start:stop] = grid.codes(steps, None if zeros is None else zeros[groups[start:stop]])
+
+    halve(targets, targets, feedback.couplings, LEAF, round_leaf)
+    return codes
 
 
 def halve(
@@ -144,8 +175,8 @@ class _Rows:
         pivots, couplings = self.pivots[here], self.couplings[here, here]
         first = stop == len(self.targets)  # the last position is rounded first: no errors yet
         running = weights if first else _running(weights, targets, couplings)
-        scales, zeros = self.candidates(running, pivots, start // self.size)
-        steps, cost = _run_trials(weights, targets, couplings, pivots, scales, self._snap(zeros))
+        scales, zeros = self.candidates(running, pivots)
+        steps, cost = run_trials(weights, targets, couplings, pivots, scales, self._snap(zeros))
         best = cost.argmin(0, keepdim=True)
         steps = steps.gather(1, best.expand(len(steps), 1, -1)).squeeze(1)
         self.scales[start // self.size] = scale = scales.gather(0, best)[0]
@@ -173,7 +204,7 @@ def _running(weights: torch.Tensor, targets: torch.Tensor, couplings: torch.Tens
     return torch.addmm(weights, followed.T, targets - weights)
 
 
-def _run_trials(
+def run_trials(
     weights: torch.Tensor,
     targets: torch.Tensor,
     couplings: torch.Tensor,

@@ -53,6 +53,13 @@ def nearest(
     """
     if scheme.rows != 1:
         return rounded_to(weight, block_scales(weight, importance, scheme, grid), scheme, grid)
+    return assemble(*searched(weight, importance, scheme, grid), scheme, grid)
+
+
+def searched(
+    weight: torch.Tensor, importance: torch.Tensor | None, scheme: Scheme, grid: Rounding
+) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor | None]]:
+    """Codes, and scales and zeros by group, as `assemble` takes them; the rest as in `nearest`."""
     features, rows = weight.shape[1], len(weight)
     size = scheme.group_size or features
     step = size * groups_at_once(weight.device.type, size, rows, alone=grid.dtype.itemsize > 1)
@@ -72,7 +79,7 @@ def nearest(
         scales += torch.split(found[0], rows)
         zeros += [None] if found[1] is None else torch.split(found[1], rows)
         codes[here] = _one_below_the_other(encode(panel, *found, grid), rows)
-    return assemble(codes, scales, zeros, scheme, grid)
+    return codes, scales, zeros
 
 
 def _side_by_side(columns: torch.Tensor, size: int) -> torch.Tensor:

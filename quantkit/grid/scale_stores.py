@@ -16,8 +16,8 @@ LEAST, MOST = -126, 127
 """Exponents of scales: 1 / scale is a normal fp32 number."""
 BIAS = 127
 """The byte of the exponent 0 (OCP Microscaling Formats 1.0, 5.4.1)."""
-BELOW, ABOVE = 3, 6
-"""Codes of 8-bit scales below and above the spanning one that are tried: 0.8 to 1.7 times it."""
+BELOW, ABOVE = 2, 6
+"""Codes of 8-bit scales below and above the spanning one that are tried: 0.85 to 1.7 times it."""
 
 
 class ScaleStore(Protocol):
@@ -59,10 +59,13 @@ class ScaleStore(Protocol):
 
 @dataclass(frozen=True)
 class PlainScales:
-    """Floats of 16 or 32 bits."""
+    """Floats of 16 or 32 bits.
+
+    A fit by least squares after the search would take a fifth of its time for 1 % of the error.
+    """
 
     dtype: torch.dtype
-    refits: int = 1
+    refits: int = 0
     global_scale = None
 
     def spanning(self, largest: torch.Tensor, most: float) -> torch.Tensor:
@@ -99,7 +102,6 @@ class TensorScale(PlainScales):
 
     scale: torch.Tensor = field(default_factory=lambda: torch.ones(1))
     most: float = EIGHT.largest
-    refits: int = 0
 
     @classmethod
     def of(cls, weights: Sequence[torch.Tensor], most: float, dtype: torch.dtype) -> Self:
@@ -194,7 +196,7 @@ class NestedScales:
         """
         largest = torch.stack([weight.abs().amax() for weight in weights]).amax()
         exponents = torch.frexp(EIGHT.largest * most / largest).exponent - 1
-        found = PowerScales().power(exponents)
+        found = PowerScales.power(exponents)
         return cls(torch.where(largest > 0, found, 1.0).reshape(1), most)
 
     def spanning(self, largest: torch.Tensor, most: float) -> torch.Tensor:
@@ -226,9 +228,7 @@ class NestedScales:
     def _codes(self, scales: torch.Tensor) -> torch.Tensor:
         """int16 codes of the nearest scales; 1 and more, as 0 would be no scale."""
         scaled = scales * self.global_scale
-        return (
-            EIGHT.round(scaled, scaled).to(self.dtype).view(torch.uint8).to(torch.int16).clamp_(1)
-        )
+        return EIGHT.codes(EIGHT.round(scaled, scaled)).to(torch.int16).clamp_(1)
 
     def _of(self, codes: torch.Tensor) -> torch.Tensor:
         """fp32 scales of int16 codes; 126 is the largest number."""

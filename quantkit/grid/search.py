@@ -19,7 +19,7 @@ class Near:
     search: bool
     factors: tuple[float, ...]
 
-    def __call__(self, panel: torch.Tensor, importance: torch.Tensor, _: int = 0) -> Found:
+    def __call__(self, panel: torch.Tensor, importance: torch.Tensor) -> Found:
         """Scales and zeros, fp32 (factors, n) each, of a panel (group_size, n)."""
         scales, zeros = self.centre(panel, importance)
         around = torch.stack([self.grid.near(scales, factor) for factor in self.factors])
@@ -28,17 +28,6 @@ class Near:
     def centre(self, panel: torch.Tensor, importance: torch.Tensor) -> Found:
         """Scales and zeros, fp32 (n,) each, before they are multiplied."""
         return search_scales(panel, importance, self.grid, search=self.search)
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """`ldlq.Choose`: scales that were chosen before, fp32 (groups, n), by position."""
-
-    scales: torch.Tensor
-
-    def __call__(self, _: torch.Tensor, _importance: torch.Tensor, group: int) -> Found:
-        """As `Near`, of one factor."""
-        return self.scales[group : group + 1], None
 
 
 def search_scales(

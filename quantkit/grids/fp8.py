@@ -32,10 +32,10 @@ def rounding(scheme: Scheme, dtype: torch.dtype, weights: Sequence[torch.Tensor]
 
 def dequantize(qtensor: QTensor) -> torch.Tensor:
     """As `Grid.dequantize`."""
-    from quantkit.grid.blocks import multiplied
+    from quantkit.grid.blocks import dequantized
     from quantkit.grid.minifloat import EIGHT
 
-    return multiplied(EIGHT.values(qtensor.codes), qtensor.scales.float(), qtensor.scheme)
+    return dequantized(qtensor, EIGHT)
 
 
 def label(scheme: Scheme) -> str:

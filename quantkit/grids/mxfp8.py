@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quantkit.core.grid import Grid
+from quantkit.core.grid import Grid, small_group_fault
 from quantkit.core.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ def rounding(_: Scheme, _dtype: torch.dtype, _weights: Sequence[torch.Tensor]) -
 
 def dequantize(qtensor: QTensor) -> torch.Tensor:
     """As `Grid.dequantize`."""
-    from quantkit.grid.blocks import multiplied
-    from quantkit.grid.floats import scales_of
+    from quantkit.grid.blocks import dequantized
     from quantkit.grid.minifloat import EIGHT
 
-    return multiplied(EIGHT.values(qtensor.codes), scales_of(qtensor.scales), qtensor.scheme)
+    return dequantized(qtensor, EIGHT)
 
 
 def label(_: Scheme) -> str:
@@ -47,13 +46,7 @@ def scale_dtype(_: Scheme, _model: str) -> str:
 
 def contradiction(scheme: Scheme) -> str | None:
     """As `Grid.contradiction`."""
-    if not scheme.symmetric:
-        return "MXFP8 has no zero point; try: --symmetric"
-    if (scheme.group_size, scheme.rows) != (GROUP, 1):
-        return f"MXFP8 has groups of {GROUP}; try: --group-size {GROUP}"
-    if scheme.activation:
-        return "MXFP8 goes with activations in 16 bits; try: --recipe nvfp4"
-    return None
+    return small_group_fault(scheme, "MXFP8", GROUP)
 
 
 GRID = Grid(

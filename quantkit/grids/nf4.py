@@ -22,7 +22,7 @@ def rounding(_: Scheme, dtype: torch.dtype, _weights: Sequence[torch.Tensor]) ->
     from quantkit.grid.scale_stores import PlainScales
     from quantkit.grid.table import Table
 
-    return FloatGrid(Table(tuple(NF4.tolist())), PlainScales(dtype))
+    return FloatGrid(Table(tuple(NF4.tolist())), PlainScales(dtype, refits=1))
 
 
 def dequantize(qtensor: QTensor) -> torch.Tensor:

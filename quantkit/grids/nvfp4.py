@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quantkit.core.grid import Grid
+from quantkit.core.grid import Grid, small_group_fault
 from quantkit.core.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -28,12 +28,10 @@ def rounding(_: Scheme, _dtype: torch.dtype, weights: Sequence[torch.Tensor]) ->
 
 def dequantize(qtensor: QTensor) -> torch.Tensor:
     """As `Grid.dequantize`."""
-    from quantkit.grid.blocks import multiplied
+    from quantkit.grid.blocks import dequantized
     from quantkit.grid.minifloat import FOUR
 
-    assert qtensor.global_scale is not None
-    scales = qtensor.scales.float() / qtensor.global_scale
-    return multiplied(FOUR.values(qtensor.codes), scales, qtensor.scheme)
+    return dequantized(qtensor, FOUR)
 
 
 def label(scheme: Scheme) -> str:
@@ -48,13 +46,7 @@ def scale_dtype(_: Scheme, _model: str) -> str:
 
 def contradiction(scheme: Scheme) -> str | None:
     """As `Grid.contradiction`."""
-    if not scheme.symmetric:
-        return "NVFP4 has no zero point; try: --symmetric"
-    if (scheme.group_size, scheme.rows) != (GROUP, 1):
-        return f"NVFP4 has groups of {GROUP}; try: --group-size {GROUP}"
-    if scheme.activation not in (None, "nvfp4"):
-        return f"NVFP4 does not go with {scheme.activation} activations; try: --recipe nvfp4"
-    return None
+    return small_group_fault(scheme, "NVFP4", GROUP, "nvfp4")
 
 
 GRID = Grid(

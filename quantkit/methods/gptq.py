@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from quantkit.grid.ldlq import Feedback
     from quantkit.grid.qtensor import QTensor
-    from quantkit.grid.rounding import Rounding
+    from quantkit.grid.rounding import Found, Rounding
     from quantkit.stats.inputs import InputStats
 
 TRIALS = (1.0, 0.94, 1.06)  # factors of the scale of least weighted error
@@ -37,7 +37,9 @@ class GptqOptions:
     signed: symmetric scales may be negative, which puts the largest weight on the outermost code.
     search: a group's scale spans it ("minmax"), has the least error weighted by the pivots
         ("weighted"), or is the best of some near that one in trial solves of the group ("trial").
-    order: channels with large inputs first, groups kept together ("group"), or unchanged.
+    order: channels with large inputs first, groups kept together ("group"), or whatever their group
+        ("full"), where scales are chosen before by least weighted error; or unchanged.
+    sweeps: how often each group is solved again afterwards, given the errors of all others.
     keep_better_rows: rows on which rounding to nearest loses less keep that result.
     """
 
@@ -46,8 +48,38 @@ class GptqOptions:
     sink: float = 1.0
     signed: bool = True
     search: Literal["trial", "weighted", "minmax"] = "trial"
-    order: Literal["group", "natural"] = "group"
+    order: Literal["group", "full", "natural"] = "group"
+    sweeps: int = 0
     keep_better_rows: bool = True
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What all rows of a group have in common.
+
+    `hessian` is the one that sweeps descend on, with the sinks in it; without sweeps that of the
+    statistics. `feedback` is None where there is no factor: rows are rounded to nearest then.
+    """
+
+    stats: InputStats
+    hessian: torch.Tensor
+    feedback: Feedback | None
+    scheme: Scheme
+    grid: Rounding
+    options: GptqOptions
+
+    @property
+    def importance(self) -> torch.Tensor | None:
+        """Weights of squared errors where scales are chosen, fp32 (in_features,)."""
+        from quantkit.grid.nearest import importance_of
+
+        return importance_of(self.stats.diagonal) if self.options.search != "minmax" else None
+
+    @property
+    def at_once(self) -> int:
+        """Rows that are solved at a time."""
+        kind = self.hessian.device.type
+        return rows_at_once(tiles(kind).ldlq, len(self.hessian))
 
 
 @one_thread()
@@ -74,14 +106,15 @@ def quantize(
 
     grid = grid.signs(signed=options.signed)
     size = scheme.group_size or weights[0].shape[1]
-    feedback, notes = _feedback(stats, size, options)
+    hessian = stats.attended(options.sink)
+    feedback, notes = _feedback(hessian, size, options)
+    if not options.sweeps:
+        hessian = stats.hessian  # gives back the memory of another one
+    task = _Task(stats, hessian, feedback, scheme, grid, options)
     if scheme.rows != 1:
-        solved = [_blocks(weight, stats, feedback, scheme, grid, options) for weight in weights]
-        return [replace(each, notes=notes) for each in solved]
-    stacked = torch.cat(weights)
-    at_once = rows_at_once(tiles(stacked.device.type).ldlq, stacked.shape[1])
-    parts = torch.split(stacked, at_once)
-    together = joined([_rows(part, stats, feedback, scheme, grid, options) for part in parts])
+        return [replace(_blocks(weight, task), notes=notes) for weight in weights]
+    parts = torch.split(torch.cat(weights), task.at_once)
+    together = joined([_rows(part, task) for part in parts])
     ends = list(accumulate(len(weight) for weight in weights))
     return [
         replace(rows_of(together, slice(start, end)), notes=notes)
@@ -89,76 +122,52 @@ def quantize(
     ]
 
 
-def _rows(
-    rows: torch.Tensor,
-    stats: InputStats,
-    feedback: Feedback | None,
-    scheme: Scheme,
-    grid: Rounding,
-    options: GptqOptions,
-    scales: torch.Tensor | None = None,
-) -> Solved:
+def _rows(rows: torch.Tensor, task: _Task, known: Found | None = None) -> Solved:
     """Some rows, fp32 (rows, in_features), solved; rounded to nearest where there is no factor.
 
-    `scales`, fp32 (rows, groups), are given where they are not to be chosen.
+    `known` scales and zeros, fp32 (groups, rows), are given where they are not to be chosen.
     """
     from quantkit.grid.blocks import rounded_to
     from quantkit.grid.nearest import importance_of, nearest
     from quantkit.grid.quadratic import losses_of
 
+    stats, scheme, grid = task.stats, task.scheme, task.grid
+
     def rounded_off() -> QTensor:
-        if scales is not None:
-            return rounded_to(rows, scales, scheme, grid)
+        if known is not None:
+            return rounded_to(rows, known[0].T, scheme, grid)
         return nearest(rows, importance_of(stats.diagonal), scheme, grid)
 
-    if feedback is None:
-        qtensor = rounded_off()
-    else:
-        qtensor = _solve(rows, feedback, scheme, grid, options, scales)
+    feedback = task.feedback
+    qtensor = _solve(rows, feedback, task, known) if feedback else rounded_off()
     losses = losses_of(qtensor.dequantize().sub_(rows), rows, stats.hessian)
-    if feedback is not None and options.keep_better_rows:
+    if feedback and task.options.keep_better_rows:
         rounded = rounded_off()
         qtensor, losses[0] = _better_rows(qtensor, losses[0], rounded, rows, stats.hessian)
     return Solved(qtensor, losses)
 
 
-def _blocks(
-    weight: torch.Tensor,
-    stats: InputStats,
-    feedback: Feedback | None,
-    scheme: Scheme,
-    grid: Rounding,
-    options: GptqOptions,
-) -> Solved:
+def _blocks(weight: torch.Tensor, task: _Task) -> Solved:
     """A weight, fp32 (rows, in_features), whose rows share scales: these are chosen beforehand."""
     import torch
 
     from quantkit.grid.blocks import block_scales, by_block, by_row
-    from quantkit.grid.nearest import importance_of
     from quantkit.grid.rows import joined
 
-    importance = importance_of(stats.diagonal) if options.search != "minmax" else None
-    scales = by_row(block_scales(weight, importance, scheme, grid), len(weight), scheme)
-    alone = replace(scheme, rows=1)
-    at_once = rows_at_once(tiles(weight.device.type).ldlq, weight.shape[1])
-    solved = joined(
-        [
-            _rows(rows, stats, feedback, alone, grid, options, known)
-            for rows, known in zip(
-                torch.split(weight, at_once), torch.split(scales, at_once), strict=True
-            )
-        ]
-    )
+    scheme, size = task.scheme, task.at_once
+    scales = by_row(block_scales(weight, task.importance, scheme, task.grid), len(weight), scheme)
+    alone = replace(task, scheme=replace(scheme, rows=1))
+    parts = zip(torch.split(weight, size), torch.split(scales, size), strict=True)
+    solved = joined([_rows(rows, alone, (known.T, None)) for rows, known in parts])
     return replace(solved, qtensor=by_block(solved.qtensor, scheme))
 
 
 def _feedback(
-    stats: InputStats, size: int, options: GptqOptions
+    hessian: torch.Tensor, size: int, options: GptqOptions
 ) -> tuple[Feedback | None, tuple[str, ...]]:
     """The factor of the damped Hessian with its order (None if none exists), and the fallbacks."""
     from quantkit.grid.ldlq import factor
 
-    hessian = stats.attended(options.sink)
     order = _order(hessian.diagonal(), size, options)
     ordered = hessian.index_select(0, order).index_select(1, order)
     diagonal = ordered.diagonal().clone()
@@ -189,10 +198,12 @@ def _order(diagonal: torch.Tensor, size: int, options: GptqOptions) -> torch.Ten
     `diagonal` is that of the Hessian, fp32 (in_features,). Groups are sorted by their mean, and
     channels within each group, so that codes written back in their natural order have one scale
     per run of `size` channels (group-aware reordering, GAR, arXiv 2505.14638). Where the last group
-    is cut, channels stay where they are.
+    is cut, channels stay where they are. With scales that are known, all are sorted.
     """
     import torch
 
+    if options.order == "full":
+        return diagonal.argsort(stable=True)
     if diagonal.numel() % size:
         return torch.arange(diagonal.numel(), device=diagonal.device)
     if options.order == "natural":
@@ -203,37 +214,65 @@ def _order(diagonal: torch.Tensor, size: int, options: GptqOptions) -> torch.Ten
     return (groups[:, None] * size + within).flatten()
 
 
-def _solve(
-    stacked: torch.Tensor,
-    feedback: Feedback,
-    scheme: Scheme,
-    grid: Rounding,
-    options: GptqOptions,
-    known: torch.Tensor | None,
-) -> QTensor:
+def _solve(stacked: torch.Tensor, feedback: Feedback, task: _Task, known: Found | None) -> QTensor:
     """`stacked`, fp32 (rows, in_features), rounded with feedback, in the natural channel order.
 
-    `known` are scales as in `_rows`.
+    `known` as in `_rows`.
     """
     import torch
 
-    from quantkit.grid.ldlq import ldlq
+    from quantkit.grid.descent import Columns, descend
+    from quantkit.grid.ldlq import ldlq, ldlq_known
     from quantkit.grid.nearest import assemble
-    from quantkit.grid.search import Fixed, Near
+    from quantkit.grid.search import Near
 
-    factors = TRIALS if options.search == "trial" else (1.0,)
-    order = feedback.order
-    size = scheme.group_size or stacked.shape[1]
-    groups = order[::size] // size
-    near = Near(grid, options.search != "minmax", factors)
-    choose = near if known is None else Fixed(known.T[groups])
-    codes, scales, zeros = ldlq(stacked.T[order], feedback, grid, size, choose)
+    grid, options, order = task.grid, task.options, feedback.order
+    size = task.scheme.group_size or stacked.shape[1]
+    columns = stacked.T[order]
+    near = Near(grid, options.search != "minmax", TRIALS if options.search == "trial" else (1.0,))
+    chosen = known
+    if known is None and options.order == "full":
+        chosen = _chosen(stacked, task)
+    if chosen is None:
+        codes, scales, zeros = ldlq(columns, feedback, grid, size, near)
+        back = (order[::size] // size).argsort()
+        scales, zeros = scales[back], None if zeros is None else zeros[back]
+    else:
+        scales, zeros = chosen
+        codes = ldlq_known(columns, feedback, grid, (order // size).tolist(), scales, zeros)
+    del columns
     natural = torch.empty_like(codes)
     natural[order] = codes
-    back = groups.argsort()
-    return assemble(
-        natural, list(scales[back]), [None] if zeros is None else list(zeros[back]), scheme, grid
-    )
+
+    def qtensor() -> QTensor:
+        each = [None] if zeros is None else list(zeros)
+        return assemble(natural, list(scales), each, task.scheme, grid)
+
+    even = len(scales) > 1 and not stacked.shape[1] % size  # one group alone is solved as it is
+    if options.sweeps and even and known is None:
+        diagonal = torch.empty_like(feedback.diagonal)
+        diagonal[order] = feedback.diagonal
+        values = qtensor().dequantize()
+        step = rows_at_once(tiles(values.device.type).dealt, values.shape[1])
+        for start in range(0, len(values), step):
+            rows = slice(start, start + step)
+            own = None if zeros is None else zeros[:, rows]
+            part = Columns(values[rows].T.contiguous(), natural[:, rows], scales[:, rows], own)
+            weights = stacked[rows].T.contiguous()
+            for _ in range(options.sweeps):
+                descend(weights, part, task.hessian, diagonal, grid, near)
+    return qtensor()
+
+
+def _chosen(stacked: torch.Tensor, task: _Task) -> Found:
+    """Scales and zeros, fp32 (groups, rows), of least weighted error, or those that span groups."""
+    import torch
+
+    from quantkit.grid.nearest import searched
+
+    _, scales, zeros = searched(stacked, task.importance, task.scheme, task.grid)
+    some = [zero for zero in zeros if zero is not None]
+    return torch.stack(scales), torch.stack(some) if some else None
 
 
 def _better_rows(
@@ -270,6 +309,8 @@ def workspace(group: GroupShape) -> int:
     weights, hessian = group.weights, square(group)
     factoring = (3 if group.mixes_tokens else 2) * hessian
     solving = hessian + (_rounding_here if group.device == "cpu" else _rounding_there)(group)
+    if group.mixes_tokens and group.scheme.grid != "int":
+        solving += hessian  # that with the sinks, for sweeps
     comparing = hessian + weights + rounding(group, weights)
     return copies(group) + FP32 * weights + max(factoring, solving, comparing)
 

@@ -6,14 +6,21 @@ by the dequantized ones, and the forwards continue. So each group sees the real 
 quantized predecessors, at the cost of one forward. All experts of a block pause together. A weight
 that several blocks share is quantized in the first that calls it. Where memory is short, forwards
 are replayed up to each group instead of waiting there: the same numbers, computed again.
+
+Where weights are compensated, the original model runs beside: a copy of the block as it was gets
+the hidden states of original blocks, and pauses at the same groups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 
 import torch
+from torch import nn
 
 from quantkit.core.errors import IntegrityError
 from quantkit.core.progress import Progress, Report, silent
@@ -23,15 +30,17 @@ from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import inputs_change
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.transfer import beside, to_host
-from quantkit.model.calls import BlockInputs
+from quantkit.model.attention import attention_through
+from quantkit.model.calls import BlockInputs, apart
 from quantkit.model.matrices import place
 from quantkit.model.opened import OpenModel, batch_size, drop
 from quantkit.model.structure import LinearGroup, Structure
 from quantkit.model.walk import Keep
+from quantkit.pipeline.cache_pause import CachePause, through
 from quantkit.pipeline.forward import Forward
 from quantkit.pipeline.groups import BlockState, Groups, SolverConfig
 from quantkit.pipeline.memory import give_back
-from quantkit.pipeline.pauses import Place, pause_at
+from quantkit.pipeline.pauses import Pause, Place, pause_at
 
 UNREACHED = "no text reaches this expert: rounded to nearest"
 
@@ -55,6 +64,9 @@ def quantize_blocks(
     own = None if input_ids is None else _own_windows(input_ids, solver.ranks)
     keep = _keeping(solver.holding)
     batches, calls = ([], []) if own is None or not len(own) else model.enter(own, keep=keep)
+    compare = solver.compensate and input_ids is not None
+    originals = list(batches) if compare else []
+    others = [apart(each) for each in calls] if compare else []
     shared = Shared(model, solver.schemes)
     count = len(model.skeleton.blocks)
     with ThreadPoolExecutor(1) as reader:
@@ -66,16 +78,20 @@ def quantize_blocks(
                 coming = reader.submit(beside(model.device, read))
             state = BlockState(model, index, block, structure.of(index))
             groups = Groups(state, solver)
+            original = None
+            if compare:
+                original = Beside(deepcopy(block), originals, [c[index] for c in others])
             shared.put_into(state)
             with torch.no_grad():
                 if input_ids is not None:
-                    batches = _run(groups, batches, [c[index] for c in calls])
+                    batches = _run(groups, batches, [c[index] for c in calls], original)
                 else:
                     _solve_blindly(groups, state.structure.groups)
                 _solve_blindly(groups, state.structure.unreached, UNREACHED)
             shared.take_from(state)
             state.settle()
             drop(block)
+            del original
             give_back()
             report(Progress("quantize", index + 1, count, state.summary()))
             yield state
@@ -99,36 +115,73 @@ def _keeping(holding: Holding) -> Keep:
     return to_host if holding.offloaded else lambda hidden: hidden
 
 
+@dataclass(frozen=True)
+class Beside:
+    """A copy of a block as it was, which gets the `batches` of original blocks, and its calls."""
+
+    block: nn.Module
+    batches: list[torch.Tensor]
+    calls: list[BlockInputs]
+
+
 def _run(
-    groups: Groups, batches: list[torch.Tensor], calls: list[BlockInputs]
+    groups: Groups,
+    batches: list[torch.Tensor],
+    calls: list[BlockInputs],
+    original: Beside | None = None,
 ) -> list[torch.Tensor]:
     """Each batch's output of the block, whose groups are solved meanwhile.
 
-    Batches, in and out, are (sequences, length, width) in the model's dtype; the list is reused.
+    Batches, in and out, are (sequences, length, width) in the model's dtype; the list is reused,
+    and so is that of the `original` block.
 
     Raises:
         IntegrityError: a batch takes another way through the block than the traced one.
     """
     state, solver = groups.state, groups.solver
-    quantized = [g for g in state.structure.groups if state.scheme(solver, g) is not None]
-    stages = [list(found) for _, found in groupby(quantized, lambda g: g.stage or g.names)]
     keep, device = _keeping(solver.holding), state.model.device
     tokens, ranks = state.expert_tokens, solver.ranks
-    where = Place(state.block, state.name, solver.experts, tokens, device, ranks, keep)
-    pauses = [pause_at(where, stage) for stage in stages]
+    unchanged = original.block if original else None
+    where = Place(state.block, state.name, solver.experts, tokens, device, ranks, keep, unchanged)
+    pauses = _pauses(groups, where)
+    caches = [pause for pause in pauses if isinstance(pause, CachePause)]
     forwards = [Forward(state.block, call, device, solver.holding) for call in calls]
-    for pause in pauses:
-        for index, forward in enumerate(forwards):
-            forward.go_on(batches[index])
-        if pause.arrived != len(batches):
-            raise _astray(pause.where)
-        pause.solve(groups)
-    for index, forward in enumerate(forwards):
-        output = forward.go_on(batches[index])
-        if output is None:
-            raise _astray(state.name)
-        batches[index] = keep(output)
+    others = original or Beside(state.block, [], [])
+    twins = [Forward(others.block, call, device, solver.holding) for call in others.calls]
+    with attention_through(through(caches)) if caches else nullcontext():
+        for pause in pauses:
+            for index, forward in enumerate(forwards):
+                if pause.compared and twins[index].go_on(others.batches[index]) is not None:
+                    raise _astray(pause.where)
+                forward.go_on(batches[index])
+            if pause.arrived != len(batches):
+                raise _astray(pause.where)
+            pause.solve(groups)
+        for running, given in ((forwards, batches), (twins, others.batches)):
+            for index, forward in enumerate(running):
+                output = forward.go_on(given[index])
+                if output is None:
+                    raise _astray(state.name)
+                given[index] = keep(output)
+    state.cache |= {pause.where: pause.scales for pause in caches if pause.scales}
     return batches
+
+
+def _pauses(groups: Groups, where: Place) -> list[Pause]:
+    """The pauses of a block in the order in which forwards come to them."""
+    state, solver = groups.state, groups.solver
+    every = state.structure.groups
+    quantized = [g for g in every if state.scheme(solver, g) is not None]
+    stages = [list(found) for _, found in groupby(quantized, lambda g: g.stage or g.names)]
+    found: list[tuple[tuple[int, int], Pause]] = [
+        ((every.index(stage[0]), 1), pause_at(where, stage)) for stage in stages
+    ]
+    if solver.kv_cache:
+        for each in state.structure.attentions:
+            module = state.block.get_submodule(each.path)
+            pause = CachePause(f"{state.name}.{each.path}", module, solver.ranks)
+            found.append(((each.after, 0), pause))
+    return [pause for _, pause in sorted(found, key=lambda item: item[0])]
 
 
 def _astray(where: str) -> IntegrityError:

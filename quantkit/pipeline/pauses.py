@@ -40,12 +40,16 @@ class Block(Protocol):
 
 
 class Pause(Protocol):
-    """Where all batches wait, those of all ranks; `arrived` of them have come here."""
+    """Where all batches wait, those of all ranks; `arrived` of them have come here.
+
+    `compared`: each batch's forward through the original block comes here, too, and first.
+    """
 
     arrived: int
     where: str
+    compared: bool
 
-    def solve(self, block: Block) -> None:
+    def solve(self, block: Block, /) -> None:
         """Solve the groups of the block whose inputs have arrived, and change the inputs."""
 
 
@@ -54,6 +58,7 @@ class Place:
     """A block and its module path, what its experts learn from, and `tokens` as in `BlockState`.
 
     Several `ranks` keep a group's inputs, as `keep` leaves them, until all of theirs are there.
+    `original` is the block as it was, where weights are compensated for what its inputs become.
     """
 
     block: nn.Module
@@ -63,6 +68,7 @@ class Place:
     device: torch.device
     ranks: Ranks = ALONE
     keep: Keep = lambda inputs: inputs
+    original: nn.Module | None = None
 
 
 def pause_at(place: Place, groups: Sequence[LinearGroup]) -> Pause:
@@ -74,7 +80,8 @@ class GroupPause:
     """Hooks that pause at the first linear of a group, and change the input of all its linears.
 
     The inputs are (.., in_features) in the model's dtype; one rank alone sums them up as they
-    arrive. Linears that a forward calls again pause at the last call.
+    arrive, and with them those of the original block. Linears that a forward calls again pause at
+    the last call.
     """
 
     def __init__(self, place: Place, group: LinearGroup) -> None:
@@ -84,15 +91,21 @@ class GroupPause:
         self.change: InputChange | None = None
         self.arrived, self.solved = 0, False
         self.left: dict[greenlet, int] = {}
+        self.originals: list[torch.Tensor] = []
+        self.compared = place.original is not None
         first, *others = (place.block.get_submodule(name) for name in group.names)
         first.register_forward_pre_hook(self._stop)
         for other in others:
             other.register_forward_pre_hook(self._follow)
+        if place.original is not None:
+            original = place.original.get_submodule(group.names[0])
+            original.register_forward_pre_hook(self._compare)
 
     def solve(self, block: Block) -> None:
         """As `Pause`."""
         coming = stream(self.place.ranks, self.waiting, self.place.device)
-        stats = gathered(self.collector, coming, self.where)
+        pairs = (each.unbind() if self.compared else (each,) for each in coming)
+        stats = gathered(self.collector, pairs, self.where)
         self.waiting.clear()
         self.change, self.solved = block.solve(self.group, stats), True
 
@@ -102,16 +115,27 @@ class GroupPause:
         return self._follow(module, arguments)
 
     def _take(self, inputs: torch.Tensor) -> None:
+        pair = (inputs, self.originals.pop(0)) if self.compared else (inputs,)
         if self.place.ranks.alone:
-            self.collector.add(inputs)
+            self.collector.add(*pair)
         else:
-            self.waiting.append(self.place.keep(inputs))
+            self.waiting.append(self.place.keep(torch.stack(pair) if self.compared else inputs))
+        if self._last_call():
+            self.arrived += 1
+            getcurrent().parent.switch()
+
+    def _compare(self, _: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+        if not self.solved:
+            self.originals.append(arguments[0])
+            if self._last_call():
+                getcurrent().parent.switch()
+
+    def _last_call(self) -> bool:
+        """Whether this forward does not call the linears again."""
         left = self.left.pop(getcurrent(), self.group.calls) - 1
         if left:
             self.left[getcurrent()] = left
-        else:
-            self.arrived += 1
-            getcurrent().parent.switch()
+        return not left
 
     def _follow(self, _: nn.Module, arguments: tuple[torch.Tensor, ...]) -> torch.Tensor:
         return arguments[0] if self.change is None else self.change(arguments[0])
@@ -121,8 +145,11 @@ class ExpertPause:
     """A hook that pauses where the inputs of all experts are known.
 
     An expert's statistics are summed up only when it is solved, so that those of one are held at a
-    time: the inputs of all batches wait here. Ranks take turns of one expert each.
+    time: the inputs of all batches wait here. Ranks take turns of one expert each. The original
+    model may send a token to other experts, so nothing is compared.
     """
+
+    compared = False
 
     def __init__(self, place: Place, groups: Sequence[LinearGroup]) -> None:
         self.place, self.groups, self.routed = place, groups, place.policy == "routed"
@@ -145,7 +172,8 @@ class ExpertPause:
         layer = None
         if self.alike and (any(few) or not self.routed):
             every = stream(ranks, [inputs.every(0) for inputs in self.waiting])
-            layer = gathered(InputCollector(ranks=ranks), every, self._where(self.groups[0]))
+            collector = InputCollector(ranks=ranks)
+            layer = gathered(collector, zip(every), self._where(self.groups[0]))
         for start in range(0, len(self.groups), ranks.count):
             turn = self.groups[start : start + ranks.count]
             given = self._dealt(turn, sent, layer, ranks)
@@ -197,8 +225,8 @@ class ExpertPause:
         `layer`: those of all tokens, where they are the same inputs to all experts.
         """
         if not self.routed:
-            return layer or gathered(InputCollector(), inputs, self._where(group))
-        own = gathered(InputCollector(), inputs, self._where(group)) if sent else None
+            return layer or gathered(InputCollector(), zip(inputs), self._where(group))
+        own = gathered(InputCollector(), zip(inputs), self._where(group)) if sent else None
         return known_enough(own, layer)
 
     def _where(self, group: LinearGroup) -> str:
@@ -225,14 +253,16 @@ def _note(sent: int, stats: InputStats | None) -> str:
     return f"{sent} calibration tokens reached this expert: {done}"
 
 
-def gathered(collector: InputCollector, inputs: Iterable[torch.Tensor], where: str) -> InputStats:
-    """The statistics of all inputs, (.., in_features) each.
+def gathered(
+    collector: InputCollector, inputs: Iterable[tuple[torch.Tensor, ...]], where: str
+) -> InputStats:
+    """The statistics of all inputs, (.., in_features) each, alone or with the original ones.
 
     Raises:
         IntegrityError: one of them is not finite; the message names `where`.
     """
     for each in inputs:
-        collector.add(each)
+        collector.add(*each)
     try:
         return collector.finish()
     except QuantkitError as error:

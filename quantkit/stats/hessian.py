@@ -33,24 +33,30 @@ class InputCollector:
         self._sample: list[torch.Tensor] = []
         self._stride = 1
 
-    def add(self, inputs: torch.Tensor) -> None:
+    def add(self, inputs: torch.Tensor, originals: torch.Tensor | None = None) -> None:
         """Adds one batch (sequences, length, in_features), or one sequence (length, in_features).
 
-        Any float dtype; sums are in fp32. `inputs` is not modified and not kept.
+        Any float dtype; sums are in fp32. `inputs` is not modified and not kept. `originals`, of
+        the same shape, are what the original model has in their place, given always or never.
         """
         features = inputs.shape[-1]
         rows = inputs.detach().reshape(-1, features)
         if not rows.numel():
             return
         if not self.tokens:
-            self._start(rows)
+            self._start(rows, compensate=originals is not None)
+        others = None if originals is None else originals.detach().reshape(-1, features)
         largest = rows.abs().amax(0).float()
         self._absmax = largest if self._absmax is None else torch.maximum(self._absmax, largest)
         self._firsts.append(inputs.detach().reshape(-1, *inputs.shape[-2:])[:, 0].float())
         self._keep_sample(rows)
         for part in _cut(rows, CHUNK - self.tokens % CHUNK):
             filled = self.tokens % CHUNK
-            self._chunk[filled : filled + len(part), :features].copy_(part)
+            here = slice(filled, filled + len(part))
+            self._chunk[here, :features].copy_(part)
+            if others is not None:
+                self._original_chunk[here, :features].copy_(others[: len(part)])
+                others = others[len(part) :]
             self.tokens += len(part)
             if filled + len(part) == CHUNK:
                 self._accumulate(CHUNK)
@@ -72,12 +78,16 @@ class InputCollector:
             padded = -(-filled // ALIGN) * ALIGN
             self._chunk[filled:padded] = 0
             self._accumulate(padded)
-        del self._chunk
+        del self._chunk, self._original_chunk
         if not self.ranks.alone:
             self._complete()
         _mirror(self._hessian)  # only blocks on and above the diagonal were summed
         hessian = self._hessian[:features, :features].contiguous()
         del self._hessian
+        drift = None
+        if len(self._crossed):
+            drift = self._crossed[:features, :features].sub_(hessian)
+        del self._crossed
         firsts, sample = torch.cat(self._firsts), torch.cat(self._sample)
         self._firsts, self._sample = [], []
         return InputStats(
@@ -87,15 +97,18 @@ class InputCollector:
             sample=sample,
             tokens=self.tokens,
             mixes_tokens=self.mixes_tokens,
+            drift=drift,
         )
 
-    def _start(self, rows: torch.Tensor) -> None:
+    def _start(self, rows: torch.Tensor, *, compensate: bool) -> None:
         """Allocates the sums for inputs like `rows` (tokens, in_features), on their device."""
         features = rows.shape[1]
         padded = -(-features // ALIGN) * ALIGN
         self._chunk = torch.zeros(CHUNK, padded, dtype=torch.float32, device=rows.device)
         self._exact = rows.dtype in (torch.bfloat16, torch.float16)
         self._hessian = self._chunk.new_zeros(padded, padded)
+        self._original_chunk = self._chunk.new_zeros(CHUNK if compensate else 0, padded)
+        self._crossed = self._chunk.new_zeros(padded if compensate else 0, padded)
         size = tiles(rows.device.type).hessian
         starts = range(0, padded, size)
         owners = self.ranks.owners([padded - start for start in starts])
@@ -105,7 +118,8 @@ class InputCollector:
         """Adds the sum of x x^T over the first `tokens` rows of the chunk to the Hessian.
 
         H = sum x x^T of GPTQ (arXiv 2210.17323, section 3) without its factor 2, which cancels.
-        Only tiles on and above the diagonal are computed: half the work.
+        Only tiles on and above the diagonal are computed: half the work. The sum of o x^T, with the
+        original inputs o, is not symmetric: all of it is.
         """
         chunk, hessian = self._chunk[:tokens], self._hessian
         products = [
@@ -113,6 +127,13 @@ class InputCollector:
             for rows, owner in self._tiles
             if owner == self.ranks.rank
         ]
+        if len(self._crossed):
+            originals = self._original_chunk[:tokens]
+            products += [
+                partial(self._crossed[rows].addmm_, originals[:, rows].T, chunk)
+                for rows, owner in self._tiles
+                if owner == self.ranks.rank
+            ]
         if chunk.device.type == "cpu":
             side_by_side(products)
         else:
@@ -122,11 +143,12 @@ class InputCollector:
 
     def _complete(self) -> None:
         """Puts the rows that other ranks have summed in place."""
-        own = [self._hessian[rows] for rows, owner in self._tiles if owner == self.ranks.rank]
         places = sorted(self._tiles, key=lambda tile: tile[1])  # as the ranks send them
-        for (rows, owner), found in zip(places, stream(self.ranks, own), strict=True):
-            if owner != self.ranks.rank:
-                self._hessian[rows] = found
+        for sums in (self._hessian, self._crossed) if len(self._crossed) else (self._hessian,):
+            own = [sums[rows] for rows, owner in self._tiles if owner == self.ranks.rank]
+            for (rows, owner), found in zip(places, stream(self.ranks, own), strict=True):
+                if owner != self.ranks.rank:
+                    sums[rows] = found
 
     def _keep_sample(self, rows: torch.Tensor) -> None:
         """Keeps every n-th of all tokens; `rows` is (tokens, in_features).

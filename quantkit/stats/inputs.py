@@ -22,6 +22,8 @@ class InputStats:
     sample: (m, in_features), m evenly spaced tokens, in the dtype of the inputs.
     mixes_tokens: whether the output of a linear of the group reaches other positions, as keys and
         values do.
+    drift: fp32 (in_features, in_features), the sum over tokens of (o - x) x^T, where o is what the
+        original model has in place of x; None where that is not compensated for.
     """
 
     hessian: torch.Tensor
@@ -30,6 +32,7 @@ class InputStats:
     sample: torch.Tensor
     tokens: int
     mixes_tokens: bool
+    drift: torch.Tensor | None = None
 
     @property
     def diagonal(self) -> torch.Tensor:

@@ -9,15 +9,16 @@ ALIGN = 64
 """Products in fp32 whose sides are multiples of it are alike for any number of threads."""
 
 
-def statistics_bytes(inputs: int, itemsize: int) -> tuple[int, int]:
+def statistics_bytes(inputs: int, itemsize: int, models: int = 1) -> tuple[int, int]:
     """Bytes while the statistics of `inputs` channels are gathered, and once they are complete.
 
-    `itemsize`: bytes of a number of the inputs themselves.
+    `itemsize`: bytes of a number of the inputs themselves. `models`: 2 if they are compared with
+    those of the original model.
     """
     padded = -(-inputs // ALIGN) * ALIGN
     sample = 2 * SAMPLE * inputs * itemsize
-    gathering = FP32 * padded * (padded + CHUNK) + sample
-    return gathering, FP32 * inputs**2 + sample
+    gathering = models * FP32 * padded * (padded + CHUNK) + sample
+    return gathering, models * FP32 * inputs**2 + sample
 
 
 def sampled(tokens: int) -> int:

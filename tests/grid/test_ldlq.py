@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from quantkit.grid import ldlq as module
 from quantkit.grid.affine import AffineGrid
-from quantkit.grid.ldlq import Candidates, Feedback, factor, ldlq
+from quantkit.grid.ldlq import Candidates, Feedback, factor, ldlq, ldlq_known
 from quantkit.grid.rounding import steps_of
 
 
@@ -25,7 +25,7 @@ def feedback_of(hessian: torch.Tensor) -> Feedback:
     order = torch.arange(len(hessian) - 1, -1, -1)
     lower = torch.linalg.cholesky(hessian[order][:, order])
     pivots = lower.diagonal()
-    return Feedback(order, lower / pivots, pivots.square())
+    return Feedback(order, lower / pivots, pivots.square(), hessian.diagonal()[order])
 
 
 def solve(
@@ -33,7 +33,7 @@ def solve(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and dequantized weights (rows, features) with spanning scales."""
 
-    def span(targets: torch.Tensor, _: torch.Tensor, _group: int) -> Candidates:
+    def span(targets: torch.Tensor, _: torch.Tensor) -> Candidates:
         scales, zeros = grid.span(targets)
         return scales[None], None if zeros is None else zeros[None]
 
@@ -116,7 +116,7 @@ def test_small_problems_against_all_solutions(seed: int) -> None:
     grid = AffineGrid(2, symmetric=True, dtype=torch.float32)
     scale = grid.span(weight.T)[0][:1]
 
-    def fixed(targets: torch.Tensor, _: torch.Tensor, _group: int) -> Candidates:
+    def fixed(targets: torch.Tensor, _: torch.Tensor) -> Candidates:
         return scale.expand(1, targets.shape[1]), None
 
     feedback = feedback_of(hessian)
@@ -133,6 +133,27 @@ def test_small_problems_against_all_solutions(seed: int) -> None:
     assert (error @ hessian @ error.T).item() <= bound.item() * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_known_scales_give_the_codes_that_trials_of_them_alone_give(*, symmetric: bool) -> None:
+    weight, hessian = problem(7, 40, 96)
+    grid = AffineGrid(3, symmetric=symmetric, dtype=torch.float32)
+    feedback = feedback_of(hessian)
+    columns = weight.T[feedback.order]
+    spans = [grid.span(part) for part in torch.split(columns, 32)]
+    scales = torch.stack([scale for scale, _ in spans])
+    zeros = None if symmetric else torch.stack([z for _, z in spans if z is not None])
+    turn = iter(reversed(spans))
+
+    def spanning(_: torch.Tensor, _pivots: torch.Tensor) -> Candidates:
+        scale, zero = next(turn)
+        return scale[None], None if zero is None else zero[None]
+
+    expected, *_ = ldlq(columns, feedback, grid, 32, spanning)
+    groups = [position // 32 for position in range(96)]
+    found = ldlq_known(columns, feedback, grid, groups, scales, zeros)
+    assert torch.equal(found, expected)
+
+
 def test_each_row_keeps_its_best_trial() -> None:
     weight, hessian = problem(6, 40, 32)
     grid = AffineGrid(3, symmetric=True, dtype=torch.float32)
@@ -140,7 +161,7 @@ def test_each_row_keeps_its_best_trial() -> None:
     factors = (0.5, 0.7, 0.85, 1.0)
 
     def losses(*tried: float) -> torch.Tensor:
-        def candidates(targets: torch.Tensor, _: torch.Tensor, _group: int) -> Candidates:
+        def candidates(targets: torch.Tensor, _: torch.Tensor) -> Candidates:
             return torch.stack([grid.span(targets)[0] * f for f in tried]), None
 
         codes, scales, _ = ldlq(weight.T[feedback.order], feedback, grid, 32, candidates)

@@ -22,12 +22,19 @@ from quantkit.runs.forecast import plan_prepared, ways
 
 SHARD = 1 << 30
 ALL = "calibration.experts=all"
+COMPENSATE = "calibration.compensate=true"
 IDS = torch.randint(2, 250, (9, 500), generator=torch.Generator().manual_seed(0))
 METHODS = ("gptq", "awq", "smoothquant", "nf4", "rtn")
 CASES: list[tuple[str, str, list[str]]] = [
     *(("llama", method, []) for method in METHODS),
     *(("experts_fused", method, []) for method in METHODS),
     ("experts_fused", "gptq", [ALL]),
+    ("llama", "gptq", [COMPENSATE]),
+    ("llama", "fp8kv", []),
+    ("hybrid", "w4a16-fp8kv", []),
+    ("llama", "w4a16-fp8kv", [COMPENSATE]),
+    ("experts_apart", "awq", [COMPENSATE]),
+    ("hybrid", "gptq-compressed", [COMPENSATE]),
     ("experts_apart", "smoothquant", [ALL]),
     ("hybrid", "gptq-compressed", []),
     ("gemma3", "awq", []),
@@ -43,7 +50,7 @@ def prepared_for(folder: Path, recipe: str, settings: list[str]) -> Prepared:
 def made(prepared: Prepared, folder: Path, holding: Holding) -> dict[str, str]:
     """SHA-256 of the files of an artifact that is made in this way."""
     plan = plan_prepared(prepared, tuple(IDS.shape), SHARD, holding)
-    specs = planned_tensors(prepared.model, plan.schemes, prepared.format)
+    specs = planned_tensors(prepared.model, plan.schemes, prepared.format, prepared.cache)
     with ArtifactWriter(folder, specs, SHARD) as writer:
         built = build(replace(prepared, plan=plan), writer, IDS)
         assert {record.name for record in built.modules} == set(plan.schemes)

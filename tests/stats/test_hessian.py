@@ -99,6 +99,25 @@ def test_what_is_not_finite_is_an_error(value: float, dtype: torch.dtype) -> Non
         collector.finish()
 
 
+@pytest.mark.parametrize("features", [64, 100, 333])
+def test_drift_is_the_sum_over_tokens_and_batches_change_no_bit(features: int) -> None:
+    made = torch.Generator().manual_seed(features)
+    given = inputs(features)
+    originals = (given + 0.1 * torch.randn(given.shape, generator=made)).bfloat16()
+    whole, parts = InputCollector(), InputCollector()
+    whole.add(given, originals)
+    for each, others in zip(torch.split(given, 4), torch.split(originals, 4), strict=True):
+        parts.add(each, others)
+    drift, same = whole.finish().drift, parts.finish().drift
+    assert drift is not None
+    assert same is not None
+    assert torch.equal(drift, same)
+    x, o = given.flatten(0, 1).double(), originals.flatten(0, 1).double()
+    power = (x.T @ x).diagonal().sqrt()
+    scale = power[:, None] * power  # of the sums that drift is a difference of
+    torch.testing.assert_close(drift.double() / scale, (o - x).T @ x / scale, rtol=0, atol=1e-5)
+
+
 def test_nothing_collected_is_an_error() -> None:
     collector = InputCollector()
     collector.add(torch.empty(0, 5, 7))
