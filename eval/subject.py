@@ -5,6 +5,7 @@ import hashlib
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.manifest import read_manifest
 from quantkit.checkpoint.stored import Source
+from quantkit.core.manifest import schemes_of
 from quantkit.results.schema import Subject
 
 
@@ -14,7 +15,6 @@ def describe(source: Source, checkpoint: Checkpoint) -> Subject:
     shards = sorted({info.shard for info in checkpoint.names.values()})
     manifest = read_manifest(folder)
     recipe = manifest.get("recipe") or {}
-    schemes = sorted({str(module.get("scheme")) for module in manifest.get("modules") or ()})
     return Subject(
         name=source.id or folder.resolve().name.removesuffix(".partial"),
         revision=source.revision,
@@ -23,7 +23,7 @@ def describe(source: Source, checkpoint: Checkpoint) -> Subject:
         bits_per_weight=manifest.get("bits_per_weight"),
         quantized_bits_per_weight=manifest.get("quantized_bits_per_weight"),
         method=recipe.get("method"),
-        scheme=", ".join(schemes) or None,
+        scheme=", ".join(schemes_of(manifest)) or None,
         format=manifest.get("format") or _stated_format(checkpoint),
     )
 

@@ -1,6 +1,7 @@
 """How a model calls its blocks, kept so that each can be run again by itself."""
 
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -60,6 +61,26 @@ class BlockInputs:
         for slot, item in zip(self.returns, out[1:], strict=False):
             slot.value = item if slot.used else None
         return beside(out[0], self.streams)
+
+
+def apart(calls: list[BlockInputs]) -> list[BlockInputs]:
+    """The same calls of a model's blocks with slots of their own: a run beside the first one."""
+    slots: dict[int, Slot] = {}
+
+    def own(argument: Any) -> Any:
+        if not isinstance(argument, Slot):
+            return argument
+        return slots.setdefault(id(argument), copy(argument))
+
+    return [
+        replace(
+            call,
+            arguments=tuple(map(own, call.arguments)),
+            keywords={key: own(value) for key, value in call.keywords.items()},
+            returns=tuple(map(own, call.returns)),
+        )
+        for call in calls
+    ]
 
 
 def _filled(argument: Any) -> Any:

@@ -102,7 +102,7 @@ def _coded(names: Mapping[str, TensorInfo], block: Block | None) -> Iterator[tup
         swapped = len(info.shape) > len(shape)  # gpt-oss: blocks of outputs, read as (in, out)
         if swapped:
             shape = (*shape[:-2], shape[-1], shape[-2])
-        yield dense, Coded(parts, shape, partial(_dense, block=block, swapped=swapped))
+        yield dense, Coded(parts, shape, partial(_dense, parts, block=block, swapped=swapped))
 
 
 def _require_known(
@@ -158,21 +158,49 @@ def _is_four_bits(codes: TensorInfo, scales: TensorInfo) -> bool:
 
 
 def _dense(
-    parts: Mapping[str, torch.Tensor], dtype: str, *, block: Block | None, swapped: bool
+    names: Mapping[str, str],
+    parts: Mapping[str, torch.Tensor],
+    dtype: str,
+    *,
+    block: Block | None,
+    swapped: bool,
 ) -> torch.Tensor:
-    """The weight (out, in) in `dtype`, or (in, out) where `swapped`."""
-    from quantkit.checkpoint.dtypes import TORCH_DTYPES
-    from quantkit.grid.floats import dequantize_floats, scales_of
+    """The weight (out, in) in `dtype`, or (in, out) where `swapped`; `names` are for people.
 
-    codes, scales = parts["codes"], scales_of(parts["scales"])
-    if scales.ndim == 4:  # ModelOpt's of blocks: (rows, 1, columns, 1)
-        scales = scales.reshape(scales.shape[0], scales.shape[2])
+    Raises:
+        InputError: codes or scales are no numbers, or contradict each other.
+    """
+    from quantkit.checkpoint.dtypes import TORCH_DTYPES
+    from quantkit.grid.floats import dequantize_floats, require_numbers, scales_of
+
+    _require_sound(names, parts, block)
+    codes, scales = parts["codes"].flatten(1), scales_of(_flat(parts["scales"]))
     if DIVISOR in parts:
         scales = scales / parts[DIVISOR].float()
     if FACTOR in parts:
         scales = scales * parts[FACTOR].float()
-    weight = dequantize_floats(codes.reshape(len(codes), -1), scales, TORCH_DTYPES[dtype], block)
+    weight = dequantize_floats(codes, scales, TORCH_DTYPES[dtype], block)
+    require_numbers(weight, names["codes"])  # of products that the dtype cannot hold
     return weight.T.contiguous() if swapped else weight
+
+
+def _flat(scales: torch.Tensor) -> torch.Tensor:
+    """Scales of blocks as ModelOpt writes them, (rows, 1, columns, 1), as a matrix."""
+    return scales if scales.ndim != 4 else scales.reshape(scales.shape[0], scales.shape[2])
+
+
+def _require_sound(
+    names: Mapping[str, str], parts: Mapping[str, torch.Tensor], block: Block | None
+) -> None:
+    from quantkit.grid.floats import require_numbers, require_scales, require_spanned
+
+    codes, scales = parts["codes"].flatten(1), _flat(parts["scales"])
+    require_scales(scales, names["scales"])
+    for end in parts.keys() - {"codes", "scales"}:
+        require_scales(parts[end], names[end], positive=True)
+    if codes.is_floating_point():
+        require_numbers(codes, names["codes"])
+        require_spanned(codes, scales, names["scales"], block)
 
 
 def _declared(config: Mapping[str, Any]) -> Block | None:

@@ -9,7 +9,7 @@ import torch
 from quantkit.checkpoint.coded import Coded, Coding
 from quantkit.checkpoint.dtypes import TORCH_DTYPES
 from quantkit.core.facts import LinearFacts
-from quantkit.core.format import Format
+from quantkit.core.format import KEY_SCALE, VALUE_SCALE, Format
 from quantkit.core.scheme import Scheme
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts
 from quantkit.model.weight_map import WeightMap
@@ -32,6 +32,7 @@ def format_codes(
     beside = {n for n in stored.union(weights.unused) if _within(n, linears)}
     coding = Coding(coded, (), output.name)
     left = {n for n in beside - coding.parts if not n.endswith(".bias")}
+    left |= {n for n in weights.unused if n.rpartition(".")[2] in (KEY_SCALE, VALUE_SCALE)}
     return replace(coding, dropped=tuple(sorted(left)))
 
 

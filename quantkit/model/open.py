@@ -8,10 +8,12 @@ import torch
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.coded import Coding
 from quantkit.checkpoint.dtypes import TORCH_DTYPES
+from quantkit.checkpoint.quantization import quantization_block
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.format import Format
 from quantkit.core.session import Session
+from quantkit.model.cache_scales import read_scales
 from quantkit.model.complete import check_complete
 from quantkit.model.opened import OpenModel, computed_in
 from quantkit.model.quantized import quantized_form
@@ -48,7 +50,10 @@ def open_model(
     check_complete(folder, checkpoint.names, wanted, plain=output is None)
     if output is None:
         _require_floats(model)
-    return model
+        return model
+    if output.kv_cache_of(quantization_block(checkpoint.config) or {}) is None:
+        return model
+    return replace(model, cache=read_scales(checkpoint, weights.holders))
 
 
 def _require_floats(model: OpenModel) -> None:

@@ -1,7 +1,7 @@
 """An open model, plain or quantized: its tensors one at a time, its blocks one after the other."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,16 @@ from torch import nn
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.quantization import quantization_block
 from quantkit.core.errors import InputError
+from quantkit.core.facts import STORED
 from quantkit.core.format import Format, Schemes
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import STATIC, change_of, inputs_change
+from quantkit.grid.kv_cache import CacheScales
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.transfer import to_device
+from quantkit.model.attention import round_cache
 from quantkit.model.calls import BlockInputs
 from quantkit.model.format_codes import format_codes
 from quantkit.model.head import Head
@@ -48,6 +51,7 @@ class OpenModel:
 
     `source_dtype` is the stored dtype, `dtype` that of the computation: the same, except fp32 for
     fp16 models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
+    `cache`: the scales of keys and values, by the path of an attention.
     """
 
     skeleton: Skeleton
@@ -57,6 +61,7 @@ class OpenModel:
     source_dtype: torch.dtype
     dtype: torch.dtype
     device: torch.device
+    cache: Mapping[str, CacheScales] = field(default_factory=dict)
 
     @property
     def dtype_name(self) -> str:
@@ -82,7 +87,7 @@ class OpenModel:
         )
         checkpoint = self.checkpoint.decoded(coding)
         weights = map_weights(self.skeleton.rules, checkpoint.names)
-        return replace(self, checkpoint=checkpoint, weights=weights, format=None)
+        return replace(self, checkpoint=checkpoint, weights=weights, format=None, cache={})
 
     def place(self, name: str) -> Place | None:
         """Where tensor `name` of the model is stored; None where it is not."""
@@ -133,10 +138,26 @@ class OpenModel:
 
     def scheme(self, linear: str) -> Scheme | None:
         """The scheme of module `linear`; None where it is dense."""
-        if self.format is None:
+        if self.format is None or linear in self._plain:
             return None
         stored = self.weights.modules.get(linear, linear)
         return self._schemes(stored)
+
+    @cached_property
+    def _plain(self) -> frozenset[str]:
+        """Linears that are stored as a weight in floats alone: configs forget to exclude some."""
+        beside: dict[str, set[str]] = {}
+        for name in self.weights.places:
+            module, _, key = name.rpartition(".")
+            beside.setdefault(module, set()).add(key)
+        return frozenset(
+            path
+            for path, module in self.skeleton.model.named_modules()
+            if is_linear(module)
+            and beside.get(path, set()) <= {"weight", "bias"}
+            and (place := self.place(f"{path}.weight")) is not None
+            and self.checkpoint.names[place.names[0]].dtype in STORED.values()
+        )
 
     @cached_property
     def _schemes(self) -> Schemes:
@@ -149,13 +170,13 @@ class OpenModel:
         """The codes and scales of a quantized linear, decoded on `device`; (out, in_features).
 
         Raises:
-            InputError: a tensor that the format needs is not in the checkpoint.
+            InputError: a tensor that the format needs is missing, or not what it should be.
         """
         scheme = self.scheme(linear)
         assert self.format is not None
         assert scheme is not None
         facts = linear_facts(linear, self.skeleton.model.get_submodule(linear))
-        tensors = {}
+        tensors, names = {}, set[str]()
         for suffix in self.format.layout(scheme, facts, self.dtype_name):
             place = self.place(f"{linear}.{suffix}")
             if place is None:
@@ -166,7 +187,12 @@ class OpenModel:
                 )
             stored = place.tensor(self.checkpoint.tensor, self._converted)
             tensors[suffix] = to_device(stored, self.device)
-        return self.format.decode(tensors, scheme, facts)
+            names.update(place.names)
+        try:
+            return self.format.decode(tensors, scheme, facts)
+        except InputError as error:
+            what = f"{error.what}, in {self.checkpoint.shards(names)}"
+            raise InputError(what, why=error.why, hint=error.hint) from error
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...] | None]]:
         """Name and shape of each loaded tensor; None where the format's decode checks it."""
@@ -221,6 +247,8 @@ class OpenModel:
             path = f"{self.skeleton.block_name(index)}.{name}"
             if change := self._input_change(path) if is_linear(linear) else None:
                 linear.register_forward_pre_hook(lambda _, args, change=change: change(args[0]))
+            if scales := self.cache.get(path):
+                round_cache(linear, scales.change)
         return block
 
     def _input_change(self, linear: str) -> Callable[[torch.Tensor], torch.Tensor] | None:

@@ -35,10 +35,10 @@ def quantized_form(
     coding, stated = float_codes(names, config), quantization_block(config)
     if stated is None:
         return coding
+    own = any(stated is config.get(key) for key in BLOCKS)  # else other names than the files'
     if coding is not None:
-        own = any(stated is config.get(key) for key in BLOCKS)  # else other names than the files'
         return (_holding(coding, names, stated) if own else None) or coding
-    if not any(stated is config.get(key) for key in BLOCKS):
+    if not own:
         raise RefusedError(
             f"the quantization that `text_config` of `{where}` states is not supported",
             why="it names linears otherwise than the files do; 8- and 4-bit floats need no names",

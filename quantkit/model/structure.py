@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from quantkit.core.errors import QuantkitError, RefusedError
+from quantkit.model.attentions import Attention, attentions_of
 from quantkit.model.calls import BlockInputs
 from quantkit.model.experts import experts_in, stage_of, to_each_expert
 from quantkit.model.routers import routers_of
@@ -83,7 +84,8 @@ class BlockStructure:
 
     `idle` linears are never called; `routers` weigh experts, or a shared expert, for each token.
     The weights of `held` linears are those of linears that an earlier block calls. The `unreached`
-    groups are those of experts that no text is sent to, as images are.
+    groups are those of experts that no text is sent to, as images are. `attentions` are in call
+    order.
     """
 
     groups: tuple[LinearGroup, ...]
@@ -92,6 +94,7 @@ class BlockStructure:
     routers: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     unreached: tuple[LinearGroup, ...] = ()
+    attentions: tuple[Attention, ...] = ()
 
     def pair_of(self, group: LinearGroup) -> ScalePair | None:
         """The pair that feeds `group`, if its producer can be rescaled."""
@@ -202,7 +205,7 @@ def _trace_block(
         return given.run(block, hidden)
 
     with torch.no_grad():
-        calls, outputs, odd = record(block, run)
+        calls, outputs, odd, seen = record(block, run)
         routers = (*routers_of(block, run, (name for name, _ in calls)), *dict.fromkeys(odd))
         groups = _groups([call for call in calls if call[0] not in (*routers, *held)])
         reference = run()
@@ -235,7 +238,10 @@ def _trace_block(
     unreached = tuple(_of_experts(idle, every))
     found = {name for group in unreached for name in group.names}
     idle = tuple(name for name in idle if name not in found)
-    return BlockStructure(whole, pairs, idle, routers, held, unreached)
+    last = {name: place for place, (name, _) in enumerate(calls)}
+    before = [last[g.names[0]] for g in traced for _ in to_each_expert(g.names[0], every)]
+    attentions = attentions_of(block, seen, before)
+    return BlockStructure(whole, pairs, idle, routers, held, unreached, attentions)
 
 
 def _of_experts(idle: Sequence[str], stacks: Iterable[str]) -> Iterator[LinearGroup]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from quantkit.model.attention import AttentionCall, Seen, attention_through
 from quantkit.model.experts import experts_in, keep_one
 from quantkit.model.skeleton import is_linear
 
@@ -33,16 +34,25 @@ def random_copy(meta_block: nn.Module, device: torch.device) -> nn.Module:
     return block
 
 
-def record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, Calls, list[str]]:
+def record(
+    block: nn.Module, run: Callable[[], torch.Tensor]
+) -> tuple[Calls, Calls, list[str], list[Seen]]:
     """Inputs of the linears and outputs of all modules, in call order, as fp32 (.., features).
 
-    Linears that return more than a tensor, as some routers do, are named apart.
+    Linears that return more than a tensor, as some routers do, are named apart; calls of attention
+    come last.
     The tensors are kept alive: `_groups` compares them by `id`, which Python reuses.
     """
     inputs: Calls = []
     outputs: Calls = []
     odd: list[str] = []
+    seen: list[Seen] = []
     handles = []
+
+    def see(call: AttentionCall) -> Any:
+        shapes = tuple(call.key.shape), tuple(call.value.shape)
+        seen.append(Seen(call.module, *shapes, len(inputs)))
+        return call.run()
 
     def call(name: str, given: tuple[Any, ...], out: Any) -> None:
         if isinstance(out, torch.Tensor):
@@ -64,8 +74,9 @@ def record(block: nn.Module, run: Callable[[], torch.Tensor]) -> tuple[Calls, Ca
                 )
             )
     try:
-        run()
+        with attention_through(see):
+            run()
     finally:
         for handle in handles:
             handle.remove()
-    return inputs, outputs, odd
+    return inputs, outputs, odd, seen

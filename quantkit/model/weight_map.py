@@ -135,6 +135,17 @@ class WeightMap:
         }
 
     @cached_property
+    def holders(self) -> Mapping[str, str]:
+        """The name of each module that holds some of those."""
+        found: dict[str, str] = {}
+        for here, there in self.modules.items():
+            (path, _, last), (stored, _, end) = here.rpartition("."), there.rpartition(".")
+            while path and last == end:
+                found.setdefault(path, stored)
+                (path, _, last), (stored, _, end) = path.rpartition("."), stored.rpartition(".")
+        return found
+
+    @cached_property
     def cut(self) -> Mapping[str, tuple[str, ...]]:
         """Stored tensors that are converted or hold those of many linears -> the model's names.
 

@@ -1,6 +1,6 @@
 """Quantize a prepared model into a folder, and verify that the files decode to the result."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from quantkit.core.resources import PAUSED, Holding
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.grid.digest import codes_sha256
+from quantkit.grid.kv_cache import CacheScales
 from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.behind import Behind
@@ -54,11 +55,13 @@ def build(
     hashing: list[Future[ModuleRecord]] = []
     tokens: dict[str, tuple[int, ...]] = {}
     written: set[str] = set()
+    cache: dict[str, CacheScales] = {}
     with Behind(model.device) as behind:
         for state in quantize_blocks(model, prepared.structure, solver, input_ids, session.report):
             behind.wait()
             hashing += _leave(state, prepared, writer, behind)
             written |= set(state.changed)
+            cache |= state.cache
             tokens |= state.expert_tokens
             del state  # and its codes, as soon as they are hashed
         behind.wait()
@@ -75,6 +78,7 @@ def build(
     model.checkpoint.check_unchanged()
     artifact = open_model(writer.folder, session, skeleton=model.skeleton)
     verify_weights(artifact, records, session.report)
+    verify_cache(artifact, cache)
     size = sum(shard.nbytes for shard in writer.shards)
     return Built(tuple(records), tokens, ledger, side_files, size, artifact)
 
@@ -90,9 +94,17 @@ def assist(
 
 def solver_of(prepared: Prepared, holding: Holding, session: Session) -> SolverConfig:
     """With what the blocks of a prepared model are solved."""
-    policy = prepared.plan.recipe.calibration.experts
-    schemes, ranks = prepared.plan.schemes, session.ranks
-    return SolverConfig(prepared.method, prepared.options, schemes, policy, ranks, holding)
+    recipe = prepared.plan.recipe
+    return SolverConfig(
+        prepared.method,
+        prepared.options,
+        prepared.plan.schemes,
+        recipe.calibration.experts,
+        session.ranks,
+        holding,
+        recipe.calibration.compensate,
+        recipe.kv_cache,
+    )
 
 
 def _leave(
@@ -136,6 +148,19 @@ def _ledger(
             yield name, "decoded" if name in coding.tensors else "copied"
     yield from ((name, "merged") for name in sorted(coding.parts - source.names.keys()))
     yield from ((name, "dropped") for name in coding.dropped)
+
+
+def verify_cache(artifact: OpenModel, cache: Mapping[str, CacheScales]) -> None:
+    """Compare the scales of keys and values with those in the written artifact.
+
+    Raises:
+        IntegrityError: they differ.
+    """
+    if artifact.cache != cache:
+        raise IntegrityError(
+            "the scales of the KV cache differ from those that were written",
+            hint="check the disk, then run again; report it if it happens twice",
+        )
 
 
 def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Report) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from quantkit.core.facts import Check, LinearFacts
-from quantkit.core.recipe import GroupSize, Override
+from quantkit.core.recipe import Override, spread_of
 from quantkit.core.scheme import Scheme
 from quantkit.model.skeleton import Skeleton
 from quantkit.model.structure import LinearGroup, Structure
@@ -76,10 +76,10 @@ def _holds(scheme: Scheme, linear: LinearFacts, checks: tuple[Check, ...]) -> bo
 
 def _as_stated(scheme: Scheme, linear: LinearFacts, overrides: Iterable[Override]) -> bool:
     """Whether a scheme agrees with all overrides of a family that cover the linear."""
-    size = scheme.group_size or "channel"
     return all(
-        override.bits in (None, scheme.bits)
-        and override.group_size in (None, "auto", size)
+        override.grid in (None, scheme.grid)
+        and override.bits in (None, scheme.bits)
+        and override.group_size in (None, "auto", spread_of(scheme))
         and override.symmetric in (None, scheme.symmetric)
         for override in overrides
         if override.covers(linear.name)
@@ -103,7 +103,7 @@ def overrides_for(
             if number not in known:
                 known.append(number)
     return tuple(
-        _override(f"re:{shape.replace('#', part)}", scheme)
+        _override(f"re:{shape.replace('#', part)}", scheme, base)
         for (shape, scheme), numbers in blocks.items()
         for part in _alternatives(numbers, PATTERN_LENGTH - len(shape))
     )
@@ -127,8 +127,9 @@ def _alternatives(numbers: Sequence[str], room: int) -> list[str]:
     return [f"({part})" for part in parts]
 
 
-def _override(match: str, scheme: Scheme | None) -> Override:
+def _override(match: str, scheme: Scheme | None, base: Scheme) -> Override:
     if scheme is None:
         return Override(match, skip=True)
-    size: GroupSize = "channel" if scheme.group_size is None else scheme.group_size
-    return Override(match, bits=scheme.bits, group_size=size, symmetric=scheme.symmetric)
+    grid = None if scheme.grid == base.grid else scheme.grid
+    size, symmetric = spread_of(scheme), scheme.symmetric
+    return Override(match, grid=grid, bits=scheme.bits, group_size=size, symmetric=symmetric)

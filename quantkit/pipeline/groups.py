@@ -13,14 +13,16 @@ from quantkit.core.method import Method, Solved
 from quantkit.core.ranks import ALONE, Ranks
 from quantkit.core.recipe import ExpertTokens
 from quantkit.core.resources import PAUSED, Holding
-from quantkit.core.scheme import Scheme
+from quantkit.core.scheme import KVCache, Scheme
 from quantkit.grid.activation import change_of, input_scale
+from quantkit.grid.kv_cache import CacheScales
 from quantkit.grid.rounding import Rounding
 from quantkit.grid.rows import dealt
 from quantkit.model.matrices import matrix, place
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_transposed
 from quantkit.model.structure import BlockStructure, LinearGroup, ScalePair
+from quantkit.stats.compensation import compensated
 from quantkit.stats.inputs import InputChange, InputStats
 
 
@@ -28,8 +30,9 @@ from quantkit.stats.inputs import InputChange, InputStats
 class SolverConfig:
     """The method, its options, and the scheme of every linear that is quantized (by full name).
 
-    `experts`: which tokens experts are calibrated on, as `CalibrationSpec` states it. `ranks`: the
-    processes that share the work. `holding`: how forwards reach the groups.
+    `experts`: which tokens experts are calibrated on, and `compensate`, as `CalibrationSpec` states
+    them. `ranks`: the processes that share the work. `holding`: how forwards reach the groups.
+    `kv_cache`: what attention caches keys and values in.
     """
 
     method: Method
@@ -38,6 +41,8 @@ class SolverConfig:
     experts: ExpertTokens = "routed"
     ranks: Ranks = ALONE
     holding: Holding = PAUSED
+    compensate: bool = False
+    kv_cache: KVCache | None = None
 
 
 @dataclass
@@ -45,7 +50,8 @@ class BlockState:
     """A block in progress: `solved` linears by full name, and parameters `changed` by folding.
 
     `changed` maps checkpoint names to tensors in the dtype of their source. `expert_tokens` are
-    those that were sent to each expert, by the full name of the module that holds them.
+    those that were sent to each expert, by the full name of the module that holds them. `cache`:
+    the scales of keys and values, by the full name of an attention.
     """
 
     model: OpenModel
@@ -55,6 +61,7 @@ class BlockState:
     solved: dict[str, Solved] = field(default_factory=dict)
     changed: dict[str, torch.Tensor] = field(default_factory=dict)
     expert_tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    cache: dict[str, CacheScales] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -137,6 +144,9 @@ class Groups:
         scheme, pair = self._scheme(group), self._foldable(group)
         weights = [matrix(state.block.get_submodule(name)) for name in group.names]
         divided = None
+        if stats is not None and stats.drift is not None:
+            weights = compensated(weights, stats)
+            stats = replace(stats, drift=None)
         if stats is not None and pair is not None and method.rescale is not None:
             divided = method.rescale(weights, stats, scheme, self._grid(scheme, weights), options)
             if divided is not None:

@@ -10,7 +10,7 @@ from quantkit.checkpoint.stored import DTYPE_BYTES, Source
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.manifest import Manifest, environment
-from quantkit.core.rules import load_fault
+from quantkit.core.rules import kv_cache_fault, load_fault
 from quantkit.pipeline.built import Built
 from quantkit.pipeline.calibrate import calibration_remarks
 from quantkit.pipeline.prepare import Prepared
@@ -55,8 +55,8 @@ def manifest_of(
     )
 
 
-def _quantized_bits(prepared: Prepared) -> float:
-    """Stored bits of a weight in the quantized linears, scales and zero points included."""
+def _quantized_bits(prepared: Prepared) -> float | None:
+    """Stored bits of a weight in the quantized linears, with scales and zeros; None without any."""
     stored = weights = 0
     for each in prepared.plan.dispositions:
         if each.scheme is not None:
@@ -64,7 +64,7 @@ def _quantized_bits(prepared: Prepared) -> float:
             layout = prepared.format.layout(each.scheme, each.linear, dtype)
             stored += sum(DTYPE_BYTES[kind] * math.prod(shape) for kind, shape in layout.values())
             weights += each.linear.out_features * each.linear.in_features
-    return 8 * stored / weights
+    return 8 * stored / weights if weights else None
 
 
 def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
@@ -77,4 +77,5 @@ def _engines(prepared: Prepared) -> Iterator[tuple[str, str | None]]:
             if each.scheme is not None
         )
         reason = next((r for r in reasons if r), None) or engine.refuses_mix(prepared.plan.by_name)
+        reason = reason or kv_cache_fault(prepared.plan.recipe.kv_cache, engine)
         yield name, reason.partition("; try: ")[0] if reason else None

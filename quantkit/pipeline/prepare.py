@@ -1,7 +1,7 @@
 """From a model and a recipe to a plan; unsupported combinations are refused here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -10,17 +10,18 @@ from torch import nn
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import InputError, RefusedError
-from quantkit.core.facts import LinearFacts, ModelFacts
+from quantkit.core.facts import Layout, LinearFacts, ModelFacts
 from quantkit.core.format import Format
 from quantkit.core.method import Method
 from quantkit.core.plan import LEFT_OUT, Disposition, Plan, make_plan
 from quantkit.core.recipe import Recipe
-from quantkit.core.rules import rules_of, unloaded
+from quantkit.core.rules import require_kv_cache, rules_of, unloaded
 from quantkit.grid.activation import STATIC
 from quantkit.model.chain import require_chain, require_own_weights
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
+from quantkit.pipeline.kv_cache import cache_layout, require_caches
 from quantkit.recipes.options import checked_options
 
 MOST = 0.9
@@ -31,13 +32,18 @@ IDLE = "the forward never calls it"
 FUSED = "fused experts of a form that is not known"
 MATRICES = "matrices in one parameter, which no linear calls"
 ROUTER = "it weighs experts for each token"
+NOT_ASKED = (LEFT_OUT, IDLE, FUSED, MATRICES, ROUTER)
+"""Why a linear stays as it is whatever a method, format or engine supports."""
 MATRIX = 16
 """Least side of a matrix among many in one parameter."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model that is ready to be quantized: its structure, and the plan for it."""
+    """A model that is ready to be quantized: its structure, and the plan for it.
+
+    `cache`: the scales of keys and values that the artifact stores, by their names.
+    """
 
     model: OpenModel
     structure: Structure
@@ -45,6 +51,7 @@ class Prepared:
     method: Method
     format: Format
     options: Any
+    cache: Layout = field(default_factory=dict)
 
 
 def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
@@ -61,9 +68,12 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     if recipe.scheme.activation in STATIC and recipe.calibration.samples == 0:
         what = "static scales of activations need calibration text"
         raise InputError(what, hint="--samples 128")
+    if recipe.kv_cache and recipe.calibration.samples == 0:
+        raise InputError("scales of a KV cache need calibration text", hint="--samples 128")
     require_own_weights(model.skeleton, model.weights.repeats)
     structure = trace_structure(model.skeleton, model.weights.repeats, model.device)
     require_chain(model.skeleton)
+    cache = _cache_of(model, structure) if recipe.kv_cache else {}
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if warning := unloaded(output):
@@ -75,14 +85,29 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     if few := _unreached(model, structure, plan):
         remark = f"{few} linears of experts that no text reaches are rounded to nearest"
         plan = replace(plan, remarks=(*plan.remarks, remark))
-    if not plan.schemes:
+    if not plan.schemes and recipe.kv_cache is None:
         raise RefusedError(
             "no linear is left to quantize", why="all are left out", hint="use fewer overrides"
         )
     _require_most(plan)
-    prepared = Prepared(model, structure, plan, method, output, options)
+    prepared = Prepared(model, structure, plan, method, output, options, cache)
     output.config(model_facts(prepared))  # raises where the format cannot describe the model
     return prepared
+
+
+def _cache_of(model: OpenModel, structure: Structure) -> Layout:
+    """As in `Prepared`.
+
+    Raises:
+        RefusedError: an attention has no cache that scales could be stored for.
+    """
+    attentions = {
+        f"{model.skeleton.block_name(index)}.{each.path}": each
+        for index in range(len(model.skeleton.blocks))
+        for each in structure.of(index).attentions
+    }
+    require_caches(model.text_config, attentions, shared=bool(model.weights.repeats))
+    return cache_layout(model.weights.holders[path] for path in attentions)
 
 
 def _unreached(model: OpenModel, structure: Structure, plan: Plan) -> int:
@@ -153,6 +178,8 @@ def _require_most(plan: Plan) -> None:
     """
     if plan.share >= MOST or plan.recipe.allow_partial:
         return
+    if not plan.schemes and all(each.reason in NOT_ASKED for each in plan.dispositions):
+        return  # the cache alone is quantized
     left: dict[str, list[LinearFacts]] = {}
     for each in plan.dispositions:
         if each.scheme is None and each.reason != LEFT_OUT:
@@ -174,6 +201,7 @@ def parts_of(recipe: Recipe) -> tuple[Method, Format, list[Engine], Any]:
     method: Method = registry.load("methods", recipe.method, "METHOD")
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines = [registry.load("engines", name, "ENGINE") for name in recipe.engines]
+    require_kv_cache(recipe.kv_cache, output, engines)
     return method, output, engines, checked_options(method, recipe)
 
 
@@ -202,6 +230,7 @@ def model_facts(prepared: Prepared) -> ModelFacts:
         block_prefix=_stored_blocks(skeleton, stored),
         block_module=skeleton.prefix,
         matrices=_matrices(prepared),
+        kv_cache=prepared.plan.recipe.kv_cache,
     )
 
 

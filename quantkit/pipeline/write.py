@@ -11,6 +11,9 @@ from quantkit.core.scheme import Scheme
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import linear_facts
 from quantkit.pipeline.groups import BlockState
+from quantkit.pipeline.kv_cache import scale_tensors
+
+NONE: Layout = {}
 
 
 def sources(model: OpenModel, schemes: Mapping[str, Scheme]) -> set[str]:
@@ -20,10 +23,14 @@ def sources(model: OpenModel, schemes: Mapping[str, Scheme]) -> set[str]:
 
 
 def planned_tensors(
-    model: OpenModel, schemes: Mapping[str, Scheme], output: Format
+    model: OpenModel, schemes: Mapping[str, Scheme], output: Format, further: Layout = NONE
 ) -> list[TensorSpec]:
-    """Every tensor of the artifact, in an order that does not depend on the source's shards."""
+    """Every tensor of the artifact, in an order that does not depend on the source's shards.
+
+    `further`: tensors by name that replace nothing of the source.
+    """
     stored = {name: (info.dtype, info.shape) for name, info in model.checkpoint.names.items()}
+    stored |= further
     replaced: dict[str, Layout] = {}
     for linear, scheme in schemes.items():
         if model.weights.places[f"{linear}.weight"].is_plain:
@@ -94,3 +101,5 @@ def encoded(state: BlockState, output: Format) -> Iterator[tuple[str, torch.Tens
     for name, tensor in state.changed.items():
         if name not in quantized:
             yield name, tensor
+    stored = {model.weights.holders[path]: scales for path, scales in state.cache.items()}
+    yield from scale_tensors(stored)

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
+import quantkit
+from quantkit.core.errors import QuantkitError
 from quantkit.core.session import Session
 from quantkit.model.calls import BlockInputs
 from quantkit.model.open import open_model
 from quantkit.model.opened import context_length, load_dense
+from tests.float_forms import rewrite
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -51,6 +55,50 @@ def test_fp16_models_compute_in_fp32_on_the_cpu(tiny_checkpoint: Callable[..., P
     model, elsewhere = open_model(folder), open_model(folder, Session("meta"))
     assert (model.source_dtype, model.dtype) == (torch.float16, torch.float32)
     assert (elsewhere.dtype, elsewhere.device.type) == (torch.float16, "meta")
+
+
+@pytest.mark.parametrize("kept", ["", "weight_scale"])
+@pytest.mark.parametrize("form", ["int", "fp8_channel", "mxfp4", "nvfp4"])
+def test_linears_that_a_config_forgets_are_dense_where_the_file_has_nothing_but_weights(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, form: str, kept: str
+) -> None:
+    folder, linear = tiny_checkpoint("llama", private=True), "model.layers.1.mlp.up_proj"
+    dense = load_file(folder / "model.safetensors")[f"{linear}.weight"].clone()
+    if form == "int":
+        recipe = quantkit.build_recipe("rtn", format="compressed-tensors")
+        quantkit.quantize(str(folder), tmp_path / "out", recipe=recipe, evaluate=False)
+        folder = tmp_path / "out"
+    else:
+        rewrite(folder, form)
+    file = next(folder.glob("*.safetensors"))
+    stored = load_file(file)
+    parts = {name for name in stored if name.startswith(f"{linear}.")}
+    tensors = {n: t.clone() for n, t in stored.items() if n not in parts or n.endswith(kept or "/")}
+    save_file(tensors | {f"{linear}.weight": dense}, file, metadata={"format": "pt"})
+    if kept:
+        with pytest.raises(QuantkitError, match=linear):
+            open_model(folder).parameter(f"{linear}.weight")
+        return
+    model = open_model(folder)
+    assert model.format is not None
+    assert model.scheme(linear) is None
+    assert torch.equal(model.parameter(f"{linear}.weight"), dense)
+    assert torch.equal(model.dense().stored(f"{linear}.weight"), dense)
+    assert model.scheme("model.layers.0.mlp.up_proj") is not None
+
+
+def test_a_head_that_is_tied_is_dense_though_no_config_says_so(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = tiny_checkpoint("llama", private=True, tie_word_embeddings=True)
+    rewrite(folder, "mxfp4")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["ignore"] = []
+    (folder / "config.json").write_text(json.dumps(config))
+    model = open_model(folder)
+    assert torch.equal(
+        model.parameter("lm_head.weight"), model.parameter("model.embed_tokens.weight")
+    )
 
 
 def test_sharding_of_the_source_changes_no_bit(tiny_checkpoint: Callable[..., Path]) -> None:
