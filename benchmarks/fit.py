@@ -20,7 +20,9 @@ from quantkit.core.scheme import Scheme
 from quantkit.pipeline.opening import open_folder
 from quantkit.results.paired import paired_difference
 from quantkit.results.schema import EvalResult
-from quantkit.runs.fit.choose import Wanted, measure, pose, schemes_of, settle
+from quantkit.runs.fit.choose import Wanted, measure, pose, settle
+from quantkit.runs.fit.problem import spec_of
+from quantkit.runs.fit.schemes import BITS, GRIDS, schemes_of
 
 HEAD = "| budget | bytes | shipped | KL expected | KL | best uniform | its KL | less | 95 % |"
 
@@ -43,9 +45,8 @@ def uniform_builds(
     for name, scheme in names.items():
         folder = wanted.output / name.replace(" ", "-")
         if not folder.exists():
-            size = scheme.group_size or "channel"
-            recipe = build_recipe("gptq-compressed", bits=scheme.bits, group_size=size)
-            recipe = replace(recipe, calibration=wanted.calibration)
+            recipe = build_recipe("gptq-compressed")
+            recipe = replace(recipe, scheme=spec_of(scheme), calibration=wanted.calibration)
             quantize(arguments.model, folder, recipe=recipe, evaluate=False)
         found[name] = judged(folder, arguments.model, arguments)
     return found
@@ -78,6 +79,8 @@ def main() -> None:
     parser.add_argument("--text")
     parser.add_argument("--windows", type=int)
     parser.add_argument("--samples", type=int, default=128)
+    parser.add_argument("--bits", default=",".join(map(str, BITS)))
+    parser.add_argument("--grid", default=",".join(GRIDS))
     arguments = parser.parse_args()
     logging.disable(logging.INFO)
     arguments.folder.mkdir(exist_ok=True)
@@ -87,7 +90,9 @@ def main() -> None:
         output=arguments.folder,
         budget=budgets[0],
         engine="vllm",
-        schemes=schemes_of((4, 8), (32, 64, 128, None)),
+        schemes=schemes_of(
+            [int(width) for width in arguments.bits.split(",")], grids=arguments.grid.split(",")
+        ),
         calibration=CalibrationSpec(samples=arguments.samples),
     )
     problem, calibration = measure(wanted, pose(wanted))

@@ -16,8 +16,9 @@ from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.prepare import parts_of
 from quantkit.pipeline.sensitivity import Effect, measure_effects
 from quantkit.runs.fit.allocate import Option, allocate
-from quantkit.runs.fit.choose import schemes_of, start_with
-from quantkit.runs.fit.problem import FileSizes, Problem, costs, probe_of, state_problem
+from quantkit.runs.fit.choose import start_with
+from quantkit.runs.fit.problem import FileSizes, Problem, probe_of, state_problem
+from quantkit.runs.fit.schemes import schemes_of
 
 Cost = Callable[[Problem, int, list[Effect]], list[float]]
 
@@ -28,10 +29,10 @@ def every_option(_problem: Problem, _k: int, effects: list[Effect]) -> list[floa
 
 
 def one_option(_problem: Problem, _k: int, effects: list[Effect]) -> list[float]:
-    """KL of the option that does most, the others in proportion to the loss: what `fit` does."""
+    """KL of the option that does most, the others in proportion: what `fit` does from 4 bits up."""
     most = max(range(len(effects)), key=lambda j: effects[j].loss)
-    kept = [effect if j == most else Effect(effect.loss) for j, effect in enumerate(effects)]
-    return costs(kept)
+    known = effects[most]
+    return [(known.kl or 0.0) * each.loss / known.loss if known.loss else 0.0 for each in effects]
 
 
 def loss_alone(_problem: Problem, _k: int, effects: list[Effect]) -> list[float]:
@@ -53,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     arguments = parser.parse_args()
-    schemes = schemes_of((4, 8), (32, 64, 128, None))
+    schemes = schemes_of((4, 8), grids=("int",))
     prepared = start_with(resolve(arguments.model), "vllm", schemes, CalibrationSpec())
     problem = state_problem(prepared, schemes, FileSizes(prepared))
     calibration = calibrate(prepared.model, CalibrationSpec())

@@ -52,11 +52,17 @@ def fit(
     engine: Annotated[
         str, typer.Option(help=f"Engine that loads the result: {entries('engines')}.")
     ] = "vllm",
-    bits: Annotated[str, typer.Option(metavar="N,...", help="Candidate bit widths.")] = "4,8",
+    bits: Annotated[str, typer.Option(metavar="N,...", help="Candidate bit widths.")] = (
+        "2,3,4,5,6,7,8"
+    ),
     group_size: Annotated[
         str,
-        typer.Option(metavar="N|channel,...", help="Candidate group sizes."),
+        typer.Option(metavar="N|channel,...", help="Candidate group sizes of integers."),
     ] = "32,64,128,channel",
+    grid: Annotated[
+        str,
+        typer.Option(metavar="NAME,...", help="Candidate grids: int, fp8, mxfp8, mxfp4, nvfp4."),
+    ] = "int,nvfp4",
     calibration: Calibration = None,
     samples: Samples = None,
     device: Device = "auto",
@@ -81,6 +87,7 @@ def fit(
             None if word == "channel" else _number(word, "--group-size", "--group-size 32,channel")
             for word in _listed(group_size)
         ],
+        grids=_listed(grid),
         calibration=recipe.calibration,
         device=device,
         trust_remote_code=trust_remote_code,

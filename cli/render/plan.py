@@ -96,8 +96,9 @@ def _row(build: "PlannedBuild") -> Sequence[object]:
 
 
 def faults(serving: "Serving") -> list[str]:
-    """Each refused build with its reason."""
-    return [f"{build.name}: {build.fault}" for build in serving.builds if build.fault]
+    """Each refused build with its reason, and each that runs otherwise than its recipe says."""
+    said = ((build.name, build.fault or build.note) for build in serving.builds)
+    return [f"{name}: {why}" for name, why in said if why]
 
 
 def bar(build: "PlannedBuild", server: "Server", width: int = BAR) -> list[str]:

@@ -66,6 +66,7 @@ def _build(build: "PlannedBuild") -> dict[str, Any]:
         "parts": dict(build.parts),
         "rule": build.rule,
         "fault": build.fault,
+        "note": build.note,
     }
     deployed = build.deployment
     if deployed is None:

@@ -56,11 +56,11 @@ def _next(serving: "Serving", chosen: "PlannedBuild", model: str) -> list[str]:
 
 
 def larger_misses(serving: "Serving") -> bool:
-    """Whether the build before the chosen one does not fit, and bits between could."""
+    """Whether a build of more bits does not fit, and bits between could."""
     chosen = serving.chosen
+    assert chosen is not None
     made = [build for build in serving.candidates if build.recipe is not None]
-    at = next((i for i, build in enumerate(made) if build is chosen), 0)
-    return at > 0 and made[at - 1].deployment is not None and not made[at - 1].fits
+    return any(build.rank[0] > chosen.rank[0] for build in made)
 
 
 def _served_as(server: "Server", deployed: "Deployment") -> str:

@@ -108,8 +108,9 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     batch: int = 1,
     tp: int = 1,
     engine: str = "vllm",
-    bits: Sequence[int] = (4, 8),
+    bits: Sequence[int] = (2, 3, 4, 5, 6, 7, 8),
     group_sizes: Sequence[int | None] = (32, 64, 128, None),
+    grids: Sequence[str] = ("int", "nvfp4"),
     calibration: CalibrationSpec | None = None,
     device: str = "auto",
     trust_remote_code: bool = False,
@@ -134,7 +135,8 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         tp: tensor-parallel ranks.
         engine: the engine that loads the result; it determines format and legal schemes.
         bits: bit widths to choose from; linears may also stay unquantized.
-        group_sizes: group sizes to choose from; None is a whole channel.
+        group_sizes: group sizes of integers to choose from; None is a whole channel.
+        grids: grids to choose from: int, fp8, mxfp8, mxfp4, nvfp4.
         calibration: text for measuring and quantizing; the bundled text by default.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         trust_remote_code: whether code in the model's folder may run.
@@ -144,7 +146,7 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     from quantkit.runs.fit.schemes import schemes_of
 
     check_output(Path(output))
-    schemes = schemes_of(bits, group_sizes)
+    schemes = schemes_of(bits, group_sizes, grids)
     budget = Budget(engine, size, gpu, context, batch, tp).checked()
     check_name(model)
     load_torch(report)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from quantkit.core.training import Training
     from quantkit.pipeline.doctor import Finding
 
-PLANNED_RECIPES = ("smoothquant", "w8a16", "gptq", "nf4-double")
+PLANNED_RECIPES = (
+    *("smoothquant", "w8a16", "fp8", "fp8-block", "fp8-static", "mxfp8"),
+    *("gptq", "nf4-double", "nvfp4", "nvfp4-w4a16", "mxfp4"),
+)
 """The recipes that `plan` shows by default."""
 
 
@@ -53,7 +56,7 @@ def plan(  # noqa: PLR0913 - the public surface; each has a default that is righ
         pp: pipeline stages.
         ep: expert-parallel ranks.
         kv: bits per element of the KV cache; 16 by default.
-        recipes: recipes of the builds; by default one of each size.
+        recipes: recipes of the builds; by default those of 8 and 4 bits.
         settings: engine settings, by the names of `planning.serve.settings.Settings`.
         training: plan this training run instead, with `context` and `batch` given here.
 

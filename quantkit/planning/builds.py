@@ -152,7 +152,7 @@ def _planned(
         return build, replace(planned, fault=fault)
     model = as_served(model, place.engine, place.gpu.capability)
     deployed = deploy(model, build, place, load)
-    planned = replace(planned, deployment=deployed)
+    planned = replace(planned, deployment=deployed, note=_note(build, place))
     if deployed.fits:
         decode = _decode(model, build, place, deployed.load)
         return build, replace(planned, decode=decode, prefill=_prefill(model, build, place, load))
@@ -188,17 +188,35 @@ def _read_cache(model: PlannedModel, place: Place, load: Load) -> int:
 
 
 def _prefill(model: PlannedModel, build: Build, place: Place, load: Load) -> Bound | None:
-    """Weights of 16 bits are multiplied as such; with 8-bit activations in int8.
+    """Linears are multiplied as the engine does it on that GPU.
 
     None for a model whose files are quantized: packed words do not say what is multiplied.
     """
     if model.quantized:
         return None
-    eight = any(s.activation for s in build.schemes.values())
-    rate = place.gpu.rates.get("int8" if eight else "bf16")
+    rate = place.gpu.rates.get(_products(build, place))
     if rate is None:
         return None
     return prefill_bound(model, load.context, rate * place.degrees.tensor)
+
+
+def _products(build: Build, place: Place) -> str:
+    """The numbers that linears of a build are multiplied in there, as `Gpu.rates` names them."""
+    scheme = next(iter(build.schemes.values()), None)
+    engine: Engine = registry.load("engines", place.engine, "ENGINE")
+    return engine.multiplies(scheme, place.gpu.capability) if scheme else "bf16"
+
+
+def _note(build: Build, place: Place) -> str | None:
+    """How linears are multiplied otherwise than their scheme says, as a sentence."""
+    scheme, products = next(iter(build.schemes.values()), None), _products(build, place)
+    if scheme is None or products == scheme.products:
+        return None
+    engine: Engine = registry.load("engines", place.engine, "ENGINE")
+    if products == "bf16":
+        lacking = f"{engine.summary} has no {scheme.products.upper()} kernel for {place.gpu.name}"
+        return f"{lacking} and multiplies in 16 bits"
+    return f"{engine.summary} rounds activations to {products.upper()}, too, on {place.gpu.name}"
 
 
 def _hints(

@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from quantkit.checkpoint.files import inside, opened, read_into
 from quantkit.core import registry
 from quantkit.core.errors import QuantkitError
-from quantkit.core.manifest import bits_text
+from quantkit.core.manifest import bits_text, schemes_of
 from quantkit.recipes.document import dump, parse
 
 CARD_BYTES = 64 * 2**10
@@ -78,8 +78,13 @@ each tensor.
 
 ## Limits
 
+{% if manifest.modules -%}
 - {{ manifest.modules | length }} linears are quantized; everything else keeps the \
 precision of the original.
+{%- else -%}
+- Only the KV cache is quantized, while the model runs; the weights keep the precision of the \
+original, and so the size.
+{%- endif %}
 {%- if smoke %}
 - The quality figures are measured on the small bundled text of quantkit: they show whether the \
 artifact is broken, not how well it suits your use. Measure that with \
@@ -101,7 +106,7 @@ def model_card(manifest: Mapping[str, Any], source: Path | None = None) -> str:
     """
     stated = manifest.get("engines") or {"transformers": None}
     evaluation = manifest.get("evaluation") or {}
-    schemes = sorted({module["scheme"] for module in manifest["modules"]})
+    schemes = schemes_of(manifest)
     base = _base(manifest, source)
     # Markdown, not HTML, so nothing is escaped
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True)  # noqa: S701
@@ -142,7 +147,7 @@ def _front_matter(
     base = manifest["source"].get("id")
     if base:
         fields |= {"base_model": base, "base_model_relation": "quantized"}
-    bits = re.findall(r"W(\d+)", " ".join(schemes)) or ["4"]
+    bits = dict.fromkeys(re.findall(r"\b(?:W|MXFP|NVFP|FP|NF)(\d+)", " ".join(schemes)))
     tags = [manifest["recipe"]["method"], manifest["format"], *(f"{b}-bit" for b in bits)]
     theirs = original.get("tags")
     inherited = (

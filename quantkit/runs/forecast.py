@@ -9,6 +9,7 @@ from quantkit.bench.throughput import run_kernels, time_machine
 from quantkit.checkpoint.dtypes import DTYPE_NAMES
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import ResourceError
+from quantkit.core.facts import Layout
 from quantkit.core.plan import Plan
 from quantkit.core.progress import Report, silent
 from quantkit.core.resources import OFFLOADED, PAUSED, REPLAYED, Holding, Work
@@ -137,10 +138,16 @@ def plan_prepared(
         device=model.device.type,
         holding=holding,
         ranks=ranks,
+        compensate=prepared.plan.recipe.calibration.compensate,
     )
-    inventory = inventory_from_headers(_cut(model), shape)
+    inventory = inventory_from_headers(_cut(model) | _scales(prepared.cache), shape)
     files, memory, time = plan_run(inventory, quantized, run)
     return replace(prepared.plan, files=files, memory=memory, time=time)
+
+
+def _scales(cache: Layout) -> dict[str, TensorInfo]:
+    """Headers of tensors that the files get beside the source's."""
+    return {name: TensorInfo(*spec, "", 0, 0) for name, spec in cache.items()}
 
 
 def _cut(model: OpenModel) -> dict[str, TensorInfo]:

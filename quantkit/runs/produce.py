@@ -11,7 +11,7 @@ from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.stored import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.limit import Undecided
-from quantkit.core.manifest import FILE_NAME, Manifest
+from quantkit.core.manifest import FILE_NAME, Manifest, schemes_of
 from quantkit.core.notebook import html_table
 from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
@@ -56,7 +56,7 @@ class QuantizeResult:
     output: Path
     bytes: int
     bits_per_weight: float
-    quantized_bits_per_weight: float
+    quantized_bits_per_weight: float | None
     cost: Cost
     planned: Mapping[str, float]
     measured: Mapping[str, float]
@@ -180,7 +180,8 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     require_memory(plan, ceiling, remedy)
     exchange(session.ranks, plan.memory.holding if plan.memory else PAUSED)
     prepared = replace(order.prepared, plan=plan)
-    specs = planned_tensors(prepared.model, prepared.plan.schemes, prepared.format)
+    schemes = prepared.plan.schemes
+    specs = planned_tensors(prepared.model, schemes, prepared.format, prepared.cache)
     with bounded(device, session), ArtifactWriter(order.output, specs, shards) as writer:
         built = build(prepared, writer, ids, session)
         document = document_of(shareable(prepared.plan.recipe))
@@ -245,7 +246,7 @@ def _judged(
             "bits_per_weight": manifest.bits_per_weight,
             "quantized_bits_per_weight": manifest.quantized_bits_per_weight,
             "method": recipe.method,
-            "scheme": ", ".join(sorted({str(module["scheme"]) for module in manifest.modules})),
+            "scheme": ", ".join(schemes_of(manifest.to_dict())),
             "format": manifest.format,
         }
     )

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import quantkit
+from quantkit.api.planning import PLANNED_RECIPES
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import Override
 from quantkit.core.serving import Degrees, Load, Serving
@@ -15,7 +18,7 @@ from quantkit.planning.serve.hardware import find_gpu
 from quantkit.planning.serve.place import Place
 from quantkit.planning.serve.settings import settings_of
 from quantkit.planning.train.training import plan_training
-from quantkit.recipes.loader import load_recipe
+from quantkit.recipes.loader import build_recipe, load_recipe
 from tests.planning.conftest import serving_of
 
 Planned = Callable[..., PlannedModel]
@@ -179,6 +182,90 @@ def test_bounds_are_of_the_chosen_load(planned: Planned) -> None:
     assert ratio == pytest.approx(661 / 165)  # int8 products
     unknown = serving_of(planned("Llama-3-8B"), (), place("80GB"), Load(8192))
     assert (unknown.builds[0].decode, unknown.builds[0].prefill) == (None, None)
+
+
+EVERY = tuple(load_recipe(name) for name in PLANNED_RECIPES)
+
+
+@pytest.mark.parametrize("recipe", PLANNED_RECIPES)
+def test_planned_bytes_are_those_of_the_files(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, recipe: str
+) -> None:
+    folder = str(tiny_checkpoint(dtype="bfloat16"))
+    samples = min(2, load_recipe(recipe).calibration.samples)
+    wanted = build_recipe(recipe, samples=samples, sequence_length=32)
+    plan = quantkit.plan(folder, recipes=[wanted])
+    made = quantkit.quantize(folder, tmp_path / "out", recipe=wanted, evaluate=False)
+    (build,) = [build for build in plan.serving.builds if build.recipe] if plan.serving else []
+    assert plan.files is not None
+    assert plan.files.bytes == made.bytes
+    headers = 0
+    for path in (tmp_path / "out").glob("*.safetensors"):
+        with path.open("rb") as file:
+            headers += 8 + int.from_bytes(file.read(8), "little")
+    assert build.bytes == made.bytes - headers
+
+
+def bounds(model: PlannedModel, gpu: str, engine: str = "vllm") -> dict[str, float]:
+    """How much faster than bf16 a prompt is at most, by recipe."""
+    found = serving_of(model, EVERY, place(gpu, engine), Load(2048))
+    speeds = {b.recipe.name if b.recipe else "": b.prefill for b in found.builds}
+    plain = speeds.pop("")
+    assert plain is not None
+    return {n: s.tokens_per_second / plain.tokens_per_second for n, s in speeds.items() if s}
+
+
+def test_prompts_are_as_fast_as_the_kernels_of_a_gpu(planned: Planned) -> None:
+    model = planned("Llama-3-8B")
+    hopper, blackwell, ada = (bounds(model, gpu) for gpu in ("h100", "b200", "l40s"))
+    for name in ("fp8", "fp8-static"):
+        assert hopper[name] == pytest.approx(1979 / 989)
+        assert ada[name] == pytest.approx(733 / 362)
+    assert (hopper["fp8-block"] > 1, ada["fp8-block"]) == (True, 1)
+    for name in ("nvfp4", "nvfp4-w4a16", "mxfp4", "mxfp8"):
+        assert hopper[name] == ada[name] == 1
+    assert blackwell["nvfp4"] == blackwell["mxfp4"] == 4
+    assert blackwell["mxfp8"] == blackwell["fp8"] == 2
+    assert blackwell["nvfp4-w4a16"] == 1
+    assert set(bounds(model, "b200", "transformers").values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "noted"),
+    [
+        ("a100-80", {"fp8", "fp8-block", "fp8-static", "nvfp4"}),
+        ("l40s", {"fp8-block", "nvfp4"}),
+        ("h100", {"nvfp4"}),
+        ("b200", {"mxfp4", "mxfp8"}),
+    ],
+)
+def test_a_gpu_without_the_kernel_of_a_recipe_is_told_so(
+    planned: Planned, gpu: str, noted: set[str]
+) -> None:
+    found = serving_of(planned("Llama-3-8B"), EVERY, place(gpu), Load(2048))
+    notes = {b.recipe.name: b.note for b in found.builds if b.recipe and b.note}
+    assert set(notes) == noted
+    assert all(find_gpu(gpu).name in note for note in notes.values())
+    refused = {b.recipe.name for b in found.builds if b.recipe and b.fault}
+    assert refused == {"nf4-double"} | ({"smoothquant"} if gpu == "b200" else set())
+
+
+@pytest.mark.parametrize(
+    ("gpu", "load", "name"),
+    [
+        ("h100", Load(8192, 58), "smoothquant"),
+        ("b200", Load(8192, 150), "fp8"),
+        ("b200", Load(8192, 153), "nvfp4"),
+        ("4090", Load(8192, 14), "gptq"),
+    ],
+)
+def test_of_builds_of_equal_bits_the_gpus_own_is_chosen(
+    planned: Planned, gpu: str, load: Load, name: str
+) -> None:
+    chosen = serving_of(planned("Llama-3-8B"), EVERY, place(gpu), load).chosen
+    assert chosen is not None
+    assert chosen.fits
+    assert (chosen.recipe and chosen.recipe.name) == name
 
 
 def test_the_bound_of_falcon_in_transformers_reads_the_heads_that_it_caches(

@@ -187,3 +187,28 @@ def test_a_card_that_leads_out_of_the_folder_is_not_read(tmp_path: Path) -> None
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "README.md").symlink_to(tmp_path / "elsewhere")
     assert "license" not in front_matter(model_card(manifest(), tmp_path / "model"))
+
+
+def test_a_card_of_a_cache_alone_says_what_is_quantized() -> None:
+    recipe = {"name": "fp8kv", "method": "rtn", "description": "", "kv_cache": "fp8-tensor"}
+    card = model_card(manifest(recipe=recipe, modules=(), quantized_bits_per_weight=None))
+    assert "Only the KV cache is quantized" in card
+    assert "KV cache fp8-tensor" in card
+    assert "0 linears" not in card
+    assert "None" not in card
+
+
+@pytest.mark.parametrize(
+    ("schemes", "tags"),
+    [
+        (["FP8 channel W8A8"], ["8-bit"]),
+        (["MXFP8", "W4 g64 sym"], ["8-bit", "4-bit"]),
+        (["NVFP4 W4A4"], ["4-bit"]),
+        (["NF4 g64"], ["4-bit"]),
+        ([], []),
+    ],
+)
+def test_tags_name_the_bits_of_each_scheme(schemes: list[str], tags: list[str]) -> None:
+    modules = tuple({"name": str(n), "scheme": scheme} for n, scheme in enumerate(schemes))
+    found = front_matter(model_card(manifest(modules=modules)))["tags"]
+    assert sorted(tag for tag in found if tag.endswith("-bit")) == sorted(tags)

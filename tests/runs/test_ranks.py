@@ -32,6 +32,7 @@ Runs = Sequence[tuple[Source, Recipe]]
 RECIPES = ["gptq", "awq", "smoothquant", "nf4-double", "rtn"]
 FAMILIES = ["llama", "experts_fused"]
 ALL = "calibration.experts=all"
+COMPENSATE = "calibration.compensate=true"
 
 
 @pytest.fixture
@@ -44,7 +45,14 @@ def wanted(tiny_checkpoint: TinyCheckpoint) -> Runs:
         for name in RECIPES
     ]
     few = build_recipe("gptq", samples=3, sequence_length=64, settings=[ALL])
-    return [*runs, (sources[1], few)]
+    moved = build_recipe("gptq", samples=5, sequence_length=500, settings=[COMPENSATE])
+    cached = build_recipe("w4a16-fp8kv", samples=5, sequence_length=500)
+    return [
+        *runs,
+        *((source, moved) for source in sources),
+        (sources[1], few),
+        (sources[0], cached),
+    ]
 
 
 def made(runs: Runs, folder: Path, session: Session = Session()) -> dict[str, str]:
@@ -83,7 +91,7 @@ def test_ranks_that_replay_make_the_bytes_of_one(
     wanted: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holding: Holding
 ) -> None:
     """The first rank chooses the way; the others, in processes of their own, are told."""
-    some = (wanted[0], wanted[2], wanted[-1])  # with and without folded scales, and experts
+    some = (wanted[0], wanted[2], *wanted[-3:])  # with and without folded scales, and experts
     alone = made(some, tmp_path / "alone")
     monkeypatch.setattr(forecast, "ways", lambda *_: (holding,))
     with ranks_of(Session(), ["cpu", "cpu"], partial(helped, some)) as session:

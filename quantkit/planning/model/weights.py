@@ -14,7 +14,7 @@ from quantkit.core.format import Format
 from quantkit.core.method import Method
 from quantkit.core.plan import Plan, make_plan
 from quantkit.core.recipe import Recipe
-from quantkit.core.rules import rules_of
+from quantkit.core.rules import require_kv_cache, rules_of
 from quantkit.core.scheme import Scheme
 from quantkit.core.serving import Degrees
 from quantkit.planning.model.architecture import Architecture
@@ -150,6 +150,7 @@ def recipe_plan(recipe: Recipe, linears: Sequence[LinearFacts]) -> tuple[Format,
     output: Format = registry.load("formats", recipe.format, "FORMAT")
     engines: list[Engine] = [registry.load("engines", n, "ENGINE") for n in recipe.engines]
     method: Method = registry.load("methods", recipe.method, "METHOD")
+    require_kv_cache(recipe.kv_cache, output, engines)
     checked_options(method, recipe)
     return output, make_plan(recipe, linears, rules_of(method, output, engines))
 

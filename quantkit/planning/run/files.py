@@ -42,7 +42,8 @@ class Run:
     """How a model is to be quantized, as far as memory goes.
 
     `windows` of `length` calibration tokens, 0 where no input is looked at, are shared by so many
-    `ranks`. `dtype` is the model's own as safetensors names it.
+    `ranks`. `dtype` is the model's own as safetensors names it. `compensate`: the original model
+    runs beside the quantized one.
     """
 
     method: Method
@@ -55,6 +56,12 @@ class Run:
     device: str = "cpu"
     holding: Holding = PAUSED
     ranks: int = 1
+    compensate: bool = False
+
+    @property
+    def models(self) -> int:
+        """How many run on the calibration tokens: the quantized one, and the original."""
+        return 2 if self.compensate else 1
 
     @property
     def tokens(self) -> int:
@@ -199,7 +206,7 @@ def _block(
     tensors: list[PlannedTensor], beside: int, quantized: Quantized, run: Run
 ) -> Iterator[Figure]:
     """The forward to each group of a block, and the group's solution, with `beside` in memory."""
-    weights = _computed(tensors, run) + beside + _calls(run)
+    weights = run.models * _computed(tensors, run) + beside + _calls(run)
     queries = sum(
         _elements(t) // run.hidden
         for t in tensors
@@ -213,20 +220,20 @@ def _block(
         first = quantized[group[0].name][0]
         alive = _alive(group[0], task.inputs, queries, run.hidden, experts[_stage(group)])
         waiting, coming = _waiting(run, alive, task.inputs, experts[_stage(group)])
-        paused = run.own * waiting * run.itemsize
+        paused = run.models * run.own * waiting * run.itemsize
         gathering, gathered = _statistics(task, run)
         if EXPERTS in first.name:  # of one at a time; beside it those of the layer
             gathering, gathered = gathering + gathered, 2 * gathered
         if run.tokens:
-            arriving = run.own * coming * run.itemsize
-            passing = _passing(run, task.inputs, alive)
+            arriving = run.models * run.own * coming * run.itemsize
+            passing = run.models * _passing(run, task.inputs, alive)
             size = weights + done + paused + arriving + gathering + passing
             rule = _stored(weights, done) + (
                 f"{run.own:,} tokens {run.holding} at `{first.name}` x {waiting + coming} x "
                 f"{run.itemsize} B + statistics {gathering:,} B + a batch on its way {passing:,} B"
             )
             yield Figure("forward", size, rule)
-        solving = run.method.workspace(task)
+        solving = max(run.method.workspace(task), _compensating(task, run))
         rule = _stored(weights, done) + (
             f"{'waiting' if run.holding.replayed else 'paused'} inputs {paused:,} B + statistics "
             f"{gathered:,} B + {run.method.name} on `{first.name}` {solving:,} B"
@@ -235,7 +242,7 @@ def _block(
         done += sum(_codes_bytes(*quantized[tensor.name]) for tensor in group)
     if run.holding.replayed and groups:
         widest = max(quantized[group[0].name][0].in_features for group in groups)
-        kept = 0 if run.holding.offloaded else run.own * run.hidden * run.itemsize
+        kept = 0 if run.holding.offloaded else run.models * run.own * run.hidden * run.itemsize
         passing = _passing(run, widest, 3 * run.hidden)
         rule = f"hidden states {kept:,} B + a batch on its way {passing:,} B"
         size = weights + done + kept + passing
@@ -283,12 +290,17 @@ def _statistics(task: GroupShape, run: Run) -> tuple[int, int]:
     """Bytes of a group's statistics while they are gathered, and when they are complete."""
     if not run.tokens:
         return 0, 0
-    gathering, gathered = statistics_bytes(task.inputs, run.itemsize)
+    gathering, gathered = statistics_bytes(task.inputs, run.itemsize, run.models)
     if run.device == "cpu":
         return gathering, gathered
     firsts = 4 * run.windows * task.inputs
     unused = (2 * SAMPLE - sampled(run.tokens)) * task.inputs * run.itemsize
     return gathering + firsts, gathered + firsts - unused
+
+
+def _compensating(task: GroupShape, run: Run) -> int:
+    """Bytes that move a group's weights: these twice in fp32, the factor of H and two like it."""
+    return 8 * task.weights + 12 * task.inputs**2 if run.compensate and run.tokens else 0
 
 
 def _calls(run: Run) -> int:
@@ -332,8 +344,8 @@ def _work(group: list[PlannedTensor], quantized: Quantized, run: Run) -> Work:
     """Forward and Hessian of a group, and its solution."""
     task = _task(group, quantized, run)
     return Work(
-        forward=run.tokens * task.weights,
-        hessian=run.tokens * task.inputs**2 // 2,
+        forward=run.models * run.tokens * task.weights,
+        hessian=run.tokens * task.inputs**2 * (2 * run.models - 1) // 2,
         weights=task.weights,
         crossed=task.weights * task.inputs,
         cubed=task.inputs**3,

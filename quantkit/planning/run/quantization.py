@@ -54,6 +54,7 @@ def run_of(model: PlannedModel, recipe: Recipe, max_shard_size: int) -> Run:
         windows=spec.samples,
         length=min(spec.sequence_length, shape.context or spec.sequence_length),
         max_shard_size=max_shard_size,
+        compensate=spec.compensate,
     )
 
 

@@ -16,8 +16,8 @@ from quantkit.checkpoint.sizes import parse_size
 from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
-from quantkit.core.facts import Check
-from quantkit.core.recipe import CalibrationSpec, Recipe
+from quantkit.core.facts import Check, LinearFacts
+from quantkit.core.recipe import CalibrationSpec, Recipe, SchemeSpec
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.eval.compare import smoke_score
@@ -124,19 +124,25 @@ def pose(wanted: Wanted) -> Problem:
     if wanted.room is not None:
         known = {linear: prepared.model.weights.modules[linear] for linear in prepared.plan.schemes}
         sizes = RankSizes(wanted.room, prepared.format, known)
-        checks = [_legal_there(wanted.room, prepared, known)]
+        checks = [legal_there(wanted.room, prepared, known)]
     problem = state_problem(prepared, wanted.schemes, sizes, checks)
     require_suitable(problem, wanted.budget)
     return problem
 
 
-def _legal_there(room: Room, prepared: Prepared, names: Mapping[str, str]) -> Check:
+def legal_there(room: Room, prepared: Prepared, names: Mapping[str, str]) -> Check:
     """The engine's rules for the room's GPU and ranks."""
     place = room.place
     engine: Engine = registry.load("engines", place.engine, "ENGINE")
     there = (place.degrees, place.gpu.capability)
     check = linear_check(engine, room.model, prepared.format, there)
-    return lambda scheme, linear: check(scheme, replace(linear, name=names[linear.name]))
+
+    def fault(scheme: Scheme, linear: LinearFacts) -> str | None:
+        if engine.multiplies(scheme, place.gpu.capability) != scheme.products:
+            return f"{engine.summary} rounds the activations of {scheme.label()}, too"
+        return check(scheme, replace(linear, name=names[linear.name]))
+
+    return fault
 
 
 def measure(
@@ -174,7 +180,7 @@ def settle(
 
     `calibration` is the text that `problem` was measured on.
     """
-    candidates, gap = _candidates(problem, wanted.budget)
+    candidates, gap = candidates_of(problem, wanted.budget)
     with ExitStack() as stack:
         drafts = {}
         for candidate in candidates:
@@ -206,7 +212,7 @@ def start_with(
             method=METHOD,
             format=output,
             description="bits chosen so that the weights fit a budget",
-            scheme=replace(spec_of(scheme), group_size="channel"),
+            scheme=_anywhere(scheme),
             calibration=calibration,
             engines=(engine,),
         )
@@ -218,7 +224,13 @@ def start_with(
     raise refused
 
 
-def _candidates(problem: Problem, budget: int) -> tuple[list[_Candidate], float]:
+def _anywhere(scheme: Scheme) -> SchemeSpec:
+    """The scheme, integers by the channel: sizes of groups are judged linear by linear later."""
+    spec = spec_of(scheme)
+    return replace(spec, group_size="channel") if scheme.grid == "int" else spec
+
+
+def candidates_of(problem: Problem, budget: int) -> tuple[list[_Candidate], float]:
     """The best uniform and the best mixed build, if they exist, and the gap of the latter."""
     found = []
     fitting = [u for u in problem.uniforms() if problem.bytes(u) <= budget]

@@ -12,14 +12,15 @@ from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, TensorSpec, beside, p
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.progress import Report, silent
-from quantkit.core.recipe import GroupSize, SchemeSpec
+from quantkit.core.recipe import SchemeSpec, spread_of
 from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme
 from quantkit.pipeline.choices import Choice, choices_of, overrides_for
 from quantkit.pipeline.prepare import Prepared, parts_of, prepare
-from quantkit.pipeline.sensitivity import Effect, Probe, measure_effects
+from quantkit.pipeline.sensitivity import Probe, measure_effects
 from quantkit.pipeline.write import planned_tensors
 from quantkit.runs.fit.allocate import Option
+from quantkit.runs.fit.expected import costs, to_solve
 
 STATISTICS_TOKENS, PROBE_WINDOWS, PROBE_LENGTH = 1 << 15, 4, 256
 """Sizes of the text on which KL is measured. On the embedded model, four times the tokens with
@@ -57,7 +58,8 @@ class FileSizes:
 
     def whole(self, schemes: Mapping[str, Scheme]) -> int:
         """Bytes of all files, exactly."""
-        specs = planned_tensors(self.prepared.model, schemes, self.prepared.format)
+        prepared = self.prepared
+        specs = planned_tensors(prepared.model, schemes, prepared.format, prepared.cache)
         return sum(shard.nbytes for shard in plan_shards(specs, DEFAULT_SHARD_SIZE))
 
 
@@ -149,8 +151,7 @@ def read_bytes(total: int, experts: Sequence[tuple[int, int]], active: int) -> i
 
 def spec_of(scheme: Scheme) -> SchemeSpec:
     """The scheme as a recipe states it."""
-    size: GroupSize = "channel" if scheme.group_size is None else scheme.group_size
-    return SchemeSpec(scheme.grid, scheme.bits, size, scheme.symmetric)
+    return SchemeSpec(scheme.grid, scheme.bits, spread_of(scheme), scheme.symmetric)
 
 
 def state_problem(
@@ -214,28 +215,21 @@ def with_costs(problem: Problem, calibration: Calibration, report: Report = sile
     method, _, _, options = parts_of(prepared.plan.recipe)
     policy = prepared.plan.recipe.calibration.experts
     probe = replace(probe_of(calibration), experts=policy)
+    solved = [to_solve(choice) for choice in problem.choices]
+    probed = {each.choice: each.probed for each in solved}
+    choices = [each.choice for each in solved]
     effects = measure_effects(
-        prepared.model, problem.choices, method, options, probe, _probed, report
+        prepared.model, choices, method, options, probe, probed.__getitem__, report
+    )
+    expected = (
+        costs(choice.schemes, each, [(effect.loss, effect.kl) for effect in row])
+        for choice, each, row in zip(problem.choices, solved, effects, strict=True)
     )
     items = tuple(
-        tuple(replace(o, cost=cost) for o, cost in zip(row, costs(effect), strict=True))
-        for row, effect in zip(problem.items, effects, strict=True)
+        tuple(replace(option, cost=cost) for option, cost in zip(row, kls, strict=True))
+        for row, kls in zip(problem.items, expected, strict=True)
     )
     return replace(problem, items=items)
-
-
-def costs(effects: Sequence[Effect]) -> list[float]:
-    """Expected KL of each option of a group: the measured KL scaled by the ratio of losses."""
-    known = next((e for e in effects if e.kl is not None and e.loss > 0), None)
-    if known is None or known.kl is None:
-        return [0.0] * len(effects)
-    return [known.kl * effect.loss / known.loss for effect in effects]
-
-
-def _probed(choice: Choice) -> tuple[int, ...]:
-    """Index of the option with the largest error: fewest bits, largest groups."""
-    order = [(s.bits, -(s.group_size or 1 << 30), j) for j, s in enumerate(choice.schemes) if s]
-    return (min(order)[2],) if order else ()
 
 
 def probe_of(calibration: Calibration) -> Probe:

@@ -1,26 +1,58 @@
 """The schemes that `fit` chooses from, checked before torch is loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from quantkit.core import registry
 from quantkit.core.errors import InputError
+from quantkit.core.grid import Grid
 from quantkit.core.method import Method
 from quantkit.core.scheme import Scheme
 
 METHOD = "gptq"
+BITS = (2, 3, 4, 5, 6, 7, 8)
+GROUP_SIZES = (32, 64, 128, None)
+GRIDS = ("int", "nvfp4")
+"""Without activations in floats, FP8, MXFP8 and MXFP4 lose more than integers of fewer bits."""
 
 
-def schemes_of(bits: Sequence[int], group_sizes: Sequence[int | None]) -> tuple[Scheme, ...]:
-    """Every width with every group size; group size None is a whole channel.
+def schemes_of(
+    bits: Sequence[int] = BITS,
+    group_sizes: Sequence[int | None] = GROUP_SIZES,
+    grids: Sequence[str] = GRIDS,
+) -> tuple[Scheme, ...]:
+    """Every width of every grid; integers with every group size, of which None is a whole channel.
 
     Raises:
-        InputError: no width or group size, or a width that the method does not support.
+        InputError: no width, grid or group size, or one that the method does not support.
     """
     method: Method = registry.load("methods", METHOD, "METHOD")
-    legal = sorted(width for grid, width in method.grids if grid == "int")
-    if not bits or not group_sizes or set(bits) - set(legal):
-        given = ",".join(map(str, bits)) or "none"
+    legal = sorted({width for _, width in method.grids})
+    if not bits or set(bits) - set(legal):
+        raise _unknown("--bits", bits, legal)
+    known = dict.fromkeys(grid for grid, _ in method.grids)
+    if not grids or set(grids) - set(known):
+        raise _unknown("--grid", grids, known)
+    if not group_sizes:
+        raise _unknown("--group-size", group_sizes, ["32", "channel"])
+    found = tuple(s for name in grids for s in _of_grid(name, bits, group_sizes))
+    if not found:
         raise InputError(
-            f"--bits {given} is not supported", hint=f"--bits {','.join(map(str, legal))}"
+            f"--grid {','.join(grids)} has none of the widths {','.join(map(str, bits))}",
+            hint="--grid int",
         )
-    return tuple(Scheme("int", width, size) for width in bits for size in group_sizes)
+    return found
+
+
+def _of_grid(name: str, bits: Sequence[int], group_sizes: Sequence[int | None]) -> Iterator[Scheme]:
+    """The schemes of a grid; those of floats with the groups that it has, fp8 by the channel."""
+    grid: Grid = registry.load("grids", name, "GRID")
+    sizes = group_sizes if name == "int" else grid.group_sizes or (None,)
+    for width in bits:
+        if width in grid.bits:
+            yield from (Scheme(name, width, size) for size in sizes)
+
+
+def _unknown(option: str, given: Sequence[object], known: Iterable[object]) -> InputError:
+    stated = ",".join(map(str, given)) or "none"
+    hint = f"{option} {','.join(map(str, known))}"
+    return InputError(f"{option} {stated} is not supported", hint=hint)

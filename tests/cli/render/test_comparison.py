@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import quantkit as package
+from quantkit.api.planning import PLANNED_RECIPES
 from tests.cli.conftest import LLAMA_8B
 
 Call = Callable[..., tuple[int, str, str]]
@@ -44,7 +45,7 @@ def test_an_artifact_stands_beside_every_build(
 
     stored = "compressed-tensors"
     one = rows(artifact, "--against", str(EMBEDDED))
-    assert len(one) == 6  # with the head
+    assert len(one) == 2 + len(PLANNED_RECIPES)  # with the head
     assert float(one[f"{stored}, bf16"][2]) > (1 if place else 1.5)
     assert rows(str(EMBEDDED), "--against", artifact).keys() > {f"bf16, {stored}"}
     assert rows(artifact, "--against", artifact)[stored][2] == "1.0"

@@ -9,15 +9,19 @@ import pytest
 
 from quantkit import fit, plan, quantize
 from quantkit.checkpoint.sizes import parse_size
+from quantkit.checkpoint.source import resolve
 from quantkit.core.errors import RefusedError
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.model.embedded_model import FOLDER
 from quantkit.model.open import open_model
-from quantkit.pipeline.sensitivity import Effect
+from quantkit.pipeline.opening import open_folder
+from quantkit.planning.serve.room import Budget
 from quantkit.recipes.loader import build_recipe
 from quantkit.results.fit_result import Fit
 from quantkit.results.schema import EVAL_FILE, EvalResult
-from quantkit.runs.fit.problem import costs, read_bytes
+from quantkit.runs.fit.choose import legal_there, pose, start_with, want
+from quantkit.runs.fit.problem import read_bytes
+from quantkit.runs.fit.schemes import schemes_of
 from quantkit.runs.produce import QuantizeResult
 
 pytestmark = pytest.mark.long
@@ -46,7 +50,8 @@ def stored(folder: Path) -> int:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> QuantizeResult:
     """Between the best 4-bit and the least 8-bit recipe."""
-    return fitted(tmp_path_factory.mktemp("fit") / "out", "5.8MB", group_sizes=[32, None])
+    options: dict[str, Any] = {"bits": [4, 8], "grids": ["int"], "group_sizes": [32, None]}
+    return fitted(tmp_path_factory.mktemp("fit") / "out", "5.8MB", **options)
 
 
 def test_the_files_fit_to_the_byte(mixed: QuantizeResult) -> None:
@@ -170,6 +175,46 @@ def test_a_uniform_recipe_that_is_as_good_is_shipped(
     assert found.bytes <= least
 
 
+def test_floats_and_every_width_share_a_file_that_the_engine_takes(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tiny_checkpoint(dtype="bfloat16")
+    result = fitted(tmp_path / "out", stored(folder) * 5 // 8, folder, group_sizes=[32, None])
+    found = record(result)
+    assert found.bytes == result.bytes == stored(result.output) <= found.budget_bytes
+    names = {point.name for point in found.uniforms}
+    assert {"NVFP4", "W2 g32 sym", "W3 channel sym", "W7 g32 sym"} <= names
+    assert result.evaluation is not None
+    assert result.evaluation.engines["vllm"] == "passed"
+
+
+def test_widths_that_an_engine_does_not_serve_are_not_offered(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    original = open_folder(resolve(str(tiny_checkpoint(dtype="bfloat16"))))
+    budget = Budget("sglang", size=stored(original.source.folder) * 5 // 8)
+    problem = pose(want(original, tmp_path, budget, schemes_of(), SMALL))
+    offered = {scheme for choice in problem.choices for scheme in choice.schemes if scheme}
+    assert {(s.grid, s.bits) for s in offered} == {("int", 4), ("int", 8), ("nvfp4", 4)}
+
+
+@pytest.mark.parametrize(("gpu", "left_out"), [("h100", set()), ("b200", {"mxfp4", "mxfp8"})])
+def test_no_grid_is_offered_whose_activations_the_engine_rounds_too(
+    tiny_checkpoint: Callable[..., Path], tmp_path: Path, gpu: str, left_out: set[str]
+) -> None:
+    """The loss of that is not measured."""
+    original = open_folder(resolve(str(tiny_checkpoint(dtype="bfloat16"))))
+    schemes = schemes_of(grids=("fp8", "mxfp8", "mxfp4", "nvfp4"))
+    budget = Budget("vllm", gpu=gpu, context=64)
+    wanted = want(original, tmp_path, budget, schemes, SMALL)
+    assert wanted.room is not None
+    prepared = start_with(original.model, "vllm", schemes, SMALL)
+    known = {name: prepared.model.weights.modules[name] for name in prepared.plan.schemes}
+    check = legal_there(wanted.room, prepared, known)
+    linear = next(d.linear for d in prepared.plan.dispositions if d.linear.name in known)
+    assert {scheme.grid for scheme in schemes if check(scheme, linear)} == left_out
+
+
 def test_what_fits_as_it_is_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="fits without quantization"):
         fitted(tmp_path / "out", "12MB", bits=[8], group_sizes=[None])
@@ -187,11 +232,6 @@ def test_an_engine_without_mixed_files_gets_the_best_uniform_one(
     assert (found.shipped, found.uniform and found.uniform.name) == ("uniform", "W8 g64 sym")
     assert result.recipe["format"] == "gptq"
     assert found.frontier == []
-
-
-def test_costs_go_with_the_loss_from_where_they_are_known() -> None:
-    effects = [Effect(0.2), Effect(0.1, kl=0.05), Effect(0.01), Effect(0.0)]
-    assert costs(effects) == pytest.approx([0.1, 0.05, 0.005, 0.0])
 
 
 def test_a_token_reads_two_of_eight_experts_and_all_else() -> None:
