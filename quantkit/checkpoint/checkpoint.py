@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -69,8 +69,16 @@ class Checkpoint:
             return coded.decode(parts, self.names[name].dtype)
         except InputError as error:
             raise InputError(
-                f"`{name}` cannot be decoded: {error.what}", why=error.why, hint=error.hint
+                f"`{name}` cannot be decoded: {error.what}, in {self.shards(coded.parts.values())}",
+                why=error.why,
+                hint=error.hint,
             ) from error
+
+    def shards(self, names: Iterable[str]) -> str:
+        """The files that hold stored tensors, for people."""
+        stored = self.stored or self.names
+        paths = {self.folder / stored[name].shard for name in names if name in stored}
+        return ", ".join(f"`{path}`" for path in sorted(paths))
 
     def _part(self, coded: Coded, part: str, item: int | None) -> torch.Tensor:
         """A stored tensor, of a stack the item's; what all items share is read whole."""

@@ -8,6 +8,8 @@ GROUPS = (32, 64, 128)
 MARLIN_OUTPUTS, MARLIN_INPUTS = 64, 128
 LEAST = (7, 5)
 MARLIN_CAPABILITY = (8, 0)
+KERNELS = {"int8": LEAST, "fp8": (8, 9), "fp4": (10, 0)}
+"""Compute capability from which it multiplies in these numbers; before, in 16 bits."""
 BLOCK = 128
 GRIDS = ("int", "nf4", "fp8", "nvfp4")
 """It has no linears in MXFP4 and MXFP8."""
@@ -90,6 +92,17 @@ def refuses_gpu(output: str, scheme: Scheme | None, capability: str) -> str | No
     return None
 
 
+def multiplies(scheme: Scheme, capability: str | None) -> str:
+    """The numbers that are multiplied: FP8 and FP4 in 16 bits where the GPU has no cores for it."""
+    stated = scheme.products
+    if capability is None or stated == "bf16":
+        return stated
+    if not capability[:1].isdigit():
+        return "bf16" if stated == "fp4" else stated
+    number = tuple(int(part) for part in capability.split("."))
+    return stated if number >= KERNELS[stated] else "bf16"
+
+
 def serves(dtype: str, model_type: str, _capability: str | None) -> str:
     """The dtype that `--dtype auto` selects: fp16 for fp32, bf16 for Gemma."""
     if dtype != "F32":
@@ -114,6 +127,7 @@ ENGINE = Engine(
     usage=usage,
     refuses_slice=refuses_slice,
     refuses_gpu=refuses_gpu,
+    multiplies=multiplies,
     serves=serves,
     serve="python -m sglang.launch_server --model-path",
 )

@@ -6,14 +6,19 @@ from quantkit.core.scheme import Scheme
 
 GPTQMODEL_GROUPS = (16, 32, 64, 128, 256, 512, 1024)
 AWQ_GROUPS = (16, 32, 64, 128)
+BLOCK = 128
 NEEDS = {
     "compressed-tensors": "compressed-tensors accelerate",
     "gptq": "gptqmodel optimum accelerate",
     "gptq-v2": "gptqmodel optimum accelerate",
     "awq": "gptqmodel accelerate",
     "bitsandbytes": "bitsandbytes accelerate",
+    "fp8": "accelerate",
 }
 """The formats that it loads, and the packages that it needs for each."""
+
+FLOAT_EXPERTS = ("compressed-tensors", "fp8")
+"""The formats from which it decodes experts in FP8."""
 
 READ = (
     *("falcon", "falcon_mamba", "gpt_bigcode", "mamba", "mamba2", "modernbert-decoder", "nanochat"),
@@ -36,16 +41,11 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
         why = "reads" if linear.model_type in READ else "converts"
         return f"transformers' code of {linear.model_type} {why} weights that {output} replaces"
     if ".experts." in linear.name:
-        return _expert_fault(output, scheme)
+        return _expert_fault(output, scheme, linear)
+    if output == "fp8":
+        return _cut_fault(linear)
     if output in ("gptq", "gptq-v2", "awq"):
-        if linear.transposed:
-            return (
-                f"transformers fails when it loads {output} into GPT-2's Conv1D; "
-                "try: --method nf4 --format bitsandbytes"
-            )
-        legal = AWQ_GROUPS if output == "awq" else GPTQMODEL_GROUPS
-        if scheme.group_size and scheme.group_size not in legal:
-            return f"transformers loads {output} with groups of {_list(legal)} or whole channels"
+        return _packed_fault(output, scheme, linear)
     if output == "compressed-tensors" and not scheme.symmetric:
         return (
             "transformers cannot load asymmetric compressed-tensors (packed zero points do not "
@@ -54,17 +54,43 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     return None
 
 
-def _expert_fault(output: str, scheme: Scheme) -> str | None:
+def _packed_fault(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
+    """Why GPTQModel, which loads these formats there, would not load `linear`."""
+    if linear.transposed:
+        return (
+            f"transformers fails when it loads {output} into GPT-2's Conv1D; "
+            "try: --method nf4 --format bitsandbytes"
+        )
+    legal = AWQ_GROUPS if output == "awq" else GPTQMODEL_GROUPS
+    if scheme.group_size and scheme.group_size not in legal:
+        return f"transformers loads {output} with groups of {_list(legal)} or whole channels"
+    return None
+
+
+def _cut_fault(linear: LinearFacts) -> str | None:
+    """Why it would decode blocks wrong: it divides a weight evenly among its scales."""
+    for count, along in ((linear.in_features, "inputs"), (linear.out_features, "outputs")):
+        if count > BLOCK and count % BLOCK:
+            return (
+                f"transformers takes cut blocks for smaller ones: {count} {along} are not whole "
+                f"blocks of {BLOCK}; try: --recipe fp8"
+            )
+    return None
+
+
+def _expert_fault(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why it cannot load experts: transformers 5 fuses them, which few loaders support.
 
-    It loads NVFP4 without its scale of all scales, and takes the exponents of MXFP8 for numbers.
+    They are decoded as they load, and run on activations as these are. It loads NVFP4 without its
+    scale of all scales, fails at the exponents of MXFP8, and is left with static scales of inputs.
     """
     if output == "compressed-tensors" and (
         (scheme.grid == "int" and scheme.symmetric and not scheme.activation)
-        or (scheme.grid == "fp8" and scheme.spread == "channel")
         or scheme.grid == "mxfp4"
     ):
         return None
+    if scheme.grid == "fp8" and scheme.activation != "fp8-tensor" and output in FLOAT_EXPERTS:
+        return _cut_fault(linear) if scheme.block else None
     if output in ("gptq", "gptq-v2", "awq"):
         return (
             f"transformers ignores experts in {output} and runs them with random weights, "
@@ -80,7 +106,8 @@ def _list(sizes: tuple[int, ...]) -> str:
 def usage(output: str) -> str:
     """How a folder is loaded."""
     floats = '# MXFP4, MXFP8 and NVFP4: dtype="bfloat16"\n'
-    remark = floats if output == "compressed-tensors" else ""
+    plain = "# without a GPU it decodes the weights, and leaves activations as they are\n"
+    remark = {"compressed-tensors": floats, "fp8": plain}.get(output, "")
     return f"""\
 ```python
 # pip install transformers {NEEDS[output]}
@@ -99,4 +126,5 @@ ENGINE = Engine(
     formats=tuple(NEEDS),
     refuses=refuses,
     usage=usage,
+    kv_caches=("fp8-tensor",),
 )

@@ -1,9 +1,10 @@
 """vLLM, on CUDA and with its CPU build.
 
 The rules are those of all its kernels together. The CPU build has fewer: 4-bit weights, 8-bit
-weights with 8-bit activations, and FP8 of channels; with AMX, in bf16, also of blocks, whose
-activations stay as they are. For experts it has kernels on processors with AMX only, where a
-softmax chooses them: 4 bits (in compressed-tensors symmetric in groups of 64 or 128), and W8A8.
+weights with 8-bit activations, and FP8 of channels; with AMX, in bf16, also of blocks and, from
+ModelOpt's format, of tensors, whose activations stay as they are. For experts it has kernels on
+processors with AMX only, where a softmax chooses them: 4 bits (in compressed-tensors symmetric in
+groups of 64 or 128), and W8A8.
 """
 
 from collections.abc import Mapping
@@ -16,14 +17,19 @@ GROUPS = (32, 64, 128)
 LEAST = (7, 5)
 LEAST_OF = {"mxfp4": (8, 0)}
 """Grids whose kernels need more."""
+LEAST_OF_MODELOPT = {"fp8": (8, 0), "mxfp8": (8, 0)}
+"""Grids of which its loader of ModelOpt's format needs more."""
 WEIGHTS_ON_AMD = (4, 8)
 """Bits of integers that kernels there have; Humming, which has the others, is CUDA's."""
 BFLOAT16 = (8, 0)
-BLACKWELL = (10, 0)
+ADA, HOPPER, BLACKWELL = (8, 9), (9, 0), (10, 0)
+MICROSCALED = {"mxfp8": "fp8", "mxfp4": "fp4"}
+"""Grids of weights whose activations it rounds, too, where there are kernels for the products."""
+MX_ON_AMD = "gfx95"
 NO_FLOAT16 = ("gemma2", "gemma3", "gemma3_text", "glm4")
 """Families that vLLM does not run in fp16."""
 
-FORMATS = ("compressed-tensors", "gptq", "gptq-v2", "awq")
+FORMATS = ("compressed-tensors", "gptq", "gptq-v2", "awq", "modelopt", "fp8")
 """Not bitsandbytes: vLLM has no loader for it since 0.32."""
 METHODS = (
     *("auto-round", "auto_awq", "auto_gptq", "awq", "awq_marlin", "compressed-tensors"),
@@ -40,17 +46,27 @@ def refuses(output: str, scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why vLLM would not load a linear."""
     if linear.model_type in MAMBA and (fault := _mamba_fault(output, linear)):
         return fault
-    if output in ("gptq", "gptq-v2"):
-        if not scheme.symmetric:
-            return "vLLM loads symmetric GPTQ only; try: --format compressed-tensors"
-        if scheme.bits not in (4, 8):
-            return (
-                f"vLLM loads GPTQ with 4 or 8 bits, not {scheme.bits}; "
-                "try: --format compressed-tensors"
-            )
+    if output in ("gptq", "gptq-v2", "awq"):
+        return _packed_fault(output, scheme)
+    if output != "compressed-tensors" and EXPERTS in linear.name:
+        return (
+            f"vLLM has not been seen to load experts in format `{output}`; "
+            "try: --format compressed-tensors"
+        )
     if scheme.group_size and scheme.rows != 1:
         return _block_fault(scheme.group_size, linear)
-    if output != "compressed-tensors" and scheme.group_size and scheme.group_size not in GROUPS:
+    return None
+
+
+def _packed_fault(output: str, scheme: Scheme) -> str | None:
+    """Why it would not load integers in a format of GPTQ or AWQ."""
+    if output != "awq" and not scheme.symmetric:
+        return "vLLM loads symmetric GPTQ only; try: --format compressed-tensors"
+    if output != "awq" and scheme.bits not in (4, 8):
+        return (
+            f"vLLM loads GPTQ with 4 or 8 bits, not {scheme.bits}; try: --format compressed-tensors"
+        )
+    if scheme.group_size and scheme.group_size not in GROUPS:
         sizes = ", ".join(map(str, GROUPS))
         return f"vLLM loads {output} with groups of {sizes} or whole channels"
     return None
@@ -108,14 +124,15 @@ def refuses_mix(schemes: Mapping[str, Scheme | None]) -> str | None:
     return None
 
 
-def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | None:
+def refuses_gpu(output: str, scheme: Scheme | None, capability: str) -> str | None:
     """Why vLLM has no kernel for a GPU (its kernels' get_min_capability; issue 54311 for SM100)."""
     if capability == "metal":
         return "vLLM does not run on Apple GPUs"
     if not capability[:1].isdigit():
-        return _amd_fault(scheme) if scheme else None
+        return _amd_fault(scheme, capability) if scheme else None
     number = _version(capability)
-    least = LEAST_OF.get(scheme.grid, LEAST) if scheme else LEAST
+    more = LEAST_OF | (LEAST_OF_MODELOPT if output == "modelopt" else {})
+    least = more.get(scheme.grid, LEAST) if scheme else LEAST
     if number < least:
         needed = ".".join(map(str, least))
         kind = f" for {scheme.label()}" if scheme and least != LEAST else ""
@@ -130,8 +147,29 @@ def refuses_gpu(_output: str, scheme: Scheme | None, capability: str) -> str | N
     return None
 
 
-def _amd_fault(scheme: Scheme) -> str | None:
+def multiplies(scheme: Scheme, capability: str | None) -> str:
+    """The numbers that are multiplied: its lists of kernels, of which the last are Marlin's.
+
+    Those leave activations in 16 bits. vLLM 0.32 source, model_executor/kernels/linear.
+    """
+    stated = MICROSCALED.get(scheme.grid, scheme.products)
+    if capability is None:
+        return scheme.products
+    if stated == "bf16" or not capability[:1].isdigit():
+        return stated
+    least = {"int8": LEAST, "fp8": ADA, "fp4": BLACKWELL}[stated]
+    if scheme.grid == "mxfp8":
+        least = BLACKWELL
+    elif scheme.spread == "128x128":
+        least = HOPPER
+    return stated if _version(capability) >= least else "bf16"
+
+
+def _amd_fault(scheme: Scheme, architecture: str) -> str | None:
     """Why vLLM has no kernel on AMD GPUs: its lists of kernels by platform."""
+    native = scheme.grid in MICROSCALED and architecture.startswith(MX_ON_AMD)
+    if scheme.grid == "nvfp4" or (scheme.grid in MICROSCALED and not native):
+        return f"vLLM only emulates {scheme.label()} on {architecture}; try: --recipe w8a16"
     if scheme.grid == "fp8" and scheme.activation is None:
         return "vLLM has no kernel on AMD GPUs for FP8 with 16-bit activations; try: --recipe fp8"
     if scheme.grid == "int" and scheme.bits not in WEIGHTS_ON_AMD:
@@ -172,7 +210,9 @@ ENGINE = Engine(
     refuses_slice=refuses_slice,
     refuses_mix=refuses_mix,
     refuses_gpu=refuses_gpu,
+    multiplies=multiplies,
     serves=serves,
     serve="vllm serve",
     methods=METHODS,
+    kv_caches=("fp8-tensor",),
 )

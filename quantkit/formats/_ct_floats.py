@@ -68,7 +68,7 @@ def encode(qtensor: QTensor, _dtype: str = "float32") -> dict[str, torch.Tensor]
     out["weight_scale"] = scales.reshape(1) if scheme.rows is None else scales
     if qtensor.global_scale is not None:
         out["weight_global_scale"] = qtensor.global_scale
-    if name := _input_scale(scheme):
+    if name := INPUT_SCALES.get(scheme.activation):
         assert qtensor.input_scale is not None
         out[name] = qtensor.input_scale
     return out
@@ -78,30 +78,34 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     """The QTensor of `linear`: codes uint8 (O, K), scales (blocks of rows, G) as stored.
 
     Raises:
-        InputError: a tensor is missing or has another dtype or shape, or a code is no number.
+        InputError: a tensor is missing, has another dtype or shape, or impossible values.
     """
     import torch
 
-    from quantkit.grid.floats import require_numbers
+    from quantkit.grid.floats import require_numbers, require_scales, require_spanned
     from quantkit.grid.packing import unpack_pairs
     from quantkit.grid.qtensor import QTensor
 
     expected = layout(scheme, linear, "float32")
 
     def tensor(name: str, dtypes: str) -> torch.Tensor:
-        found = stored_tensor(tensors, linear, name, dtypes, expected[name][1])
-        require_numbers(found, f"{linear.name}.{name}")
+        return stored_tensor(tensors, linear, name, dtypes, expected[name][1])
+
+    def scale(name: str, dtypes: str) -> torch.Tensor:
+        found, whole = tensor(name, dtypes), name != "weight_scale"
+        require_scales(found, f"{linear.name}.{name}", positive=whole)
         return found
 
-    if scheme.bits == 4:
-        packed = stored_tensor(
-            tensors, linear, "weight_packed", "uint8", expected["weight_packed"][1]
-        )
-        codes = unpack_pairs(packed)
-    else:
-        codes = tensor("weight", "float8_e4m3fn").view(torch.uint8)
     kind = scheme.scale_dtype("float32")
-    scales = tensor("weight_scale", kind if kind in CODES else FLOATS)
+    scales = scale("weight_scale", kind if kind in CODES else FLOATS)
+    if scheme.bits == 4:
+        codes = unpack_pairs(tensor("weight_packed", "uint8"))
+    else:
+        weight = tensor("weight", "float8_e4m3fn")
+        require_numbers(weight, f"{linear.name}.weight")
+        if scheme.grid == "fp8":
+            require_spanned(weight, scales, f"{linear.name}.weight_scale", scheme.block)
+        codes = weight.view(torch.uint8)
     nested = "weight_global_scale"
     static = INPUT_SCALES.get(scheme.activation)
     return QTensor(
@@ -109,8 +113,8 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
         scales.reshape(1, 1) if scheme.rows is None else scales,
         None,
         scheme,
-        global_scale=tensor(nested, "float32") if nested in expected else None,
-        input_scale=tensor(static, FLOATS).float() if static else None,
+        global_scale=scale(nested, "float32") if nested in expected else None,
+        input_scale=scale(static, FLOATS).float() if static else None,
     )
 
 
@@ -127,14 +131,9 @@ def layout(scheme: Scheme, linear: LinearFacts, dtype: str) -> Layout:
     found["weight_scale"] = (stored, (1,) if scheme.rows is None else scales)
     if scheme.grid == "nvfp4":
         found["weight_global_scale"] = ("F32", (1,))
-    if name := _input_scale(scheme):
+    if name := INPUT_SCALES.get(scheme.activation):
         found[name] = ("F32", (1,))
     return found
-
-
-def _input_scale(scheme: Scheme) -> str | None:
-    """The name of the scale that is stored for a linear's inputs."""
-    return INPUT_SCALES.get(scheme.activation) if scheme.activation else None
 
 
 def form(scheme: Scheme) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
 from quantkit.core.format import Format, parser, regex_covers
-from quantkit.core.scheme import Scheme
+from quantkit.core.scheme import KVCache, Scheme
 from quantkit.formats import _ct_floats, _ct_integers
 
 if TYPE_CHECKING:
@@ -23,6 +23,15 @@ PARTS: Mapping[str, Any] = {
     **dict.fromkeys(("fp8", "mxfp8", "mxfp4", "nvfp4"), _ct_floats),
 }
 """Grid -> the file that knows its tensors and arguments."""
+KV_CACHES: Mapping[KVCache, Mapping[str, Any]] = {
+    "fp8-tensor": {
+        "num_bits": 8,
+        "type": "float",
+        "strategy": "tensor",
+        "dynamic": False,
+        "symmetric": True,
+    },
+}
 Group = Mapping[str, Any] | None
 """A config group; None is what stays dense."""
 
@@ -60,16 +69,42 @@ def config(model: ModelFacts) -> dict[str, Any]:
     layouts = {_layout(scheme) for scheme in schemes}
     return {
         "quant_method": NAME,
-        "format": layouts.pop() if len(layouts) == 1 else "mixed-precision",
+        "format": _form(layouts),
         "quantization_status": "compressed",
         "config_groups": {
             f"group_{i}": _group(scheme, ["Linear"] if len(schemes) == 1 else names)
             for i, (scheme, names) in enumerate(schemes.items())
         },
         "ignore": list(model.unquantized),
-        "kv_cache_scheme": None,
+        "kv_cache_scheme": dict(KV_CACHES[model.kv_cache]) if model.kv_cache else None,
         "global_compression_ratio": None,
     }
+
+
+def _form(layouts: set[str]) -> str:
+    """The `format` of a block whose groups have these; without any the weights are dense."""
+    if len(layouts) > 1:
+        return "mixed-precision"
+    return layouts.pop() if layouts else "dense"
+
+
+def kv_cache_of(config: Mapping[str, Any]) -> KVCache | None:
+    """What a block says that keys and values are cached in; None for as they are.
+
+    Raises:
+        RefusedError: not in e4m3 with a static scale of all heads.
+    """
+    stated = config.get("kv_cache_scheme")
+    if stated is None:
+        return None
+    for kv_cache, ours in KV_CACHES.items():
+        if isinstance(stated, Mapping) and all(stated.get(key) == ours[key] for key in ours):
+            return kv_cache
+    raise RefusedError(
+        "unsupported `kv_cache_scheme` in the quantization config",
+        why=f"it is {stated}; known: {KV_CACHES['fp8-tensor']}",
+        hint="use the original model, or remove `kv_cache_scheme` from config.json",
+    )
 
 
 @dataclass(frozen=True)
@@ -174,4 +209,6 @@ FORMAT = Format(
     parse=parse,
     check=check,
     matches=lambda block: block.get("quant_method") == NAME,
+    kv_caches=tuple(KV_CACHES),
+    kv_cache_of=kv_cache_of,
 )

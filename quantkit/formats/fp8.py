@@ -7,12 +7,12 @@ Activations are rounded at run time, with a scale for each 128 inputs of a token
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, stored_tensor
+from quantkit.core.format import PRODUCER, Format, is_own, parser, stored_tensor
 from quantkit.core.scheme import Scheme
-from quantkit.core.version import __version__
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +37,11 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     """The QTensor of `linear`.
 
     Raises:
-        InputError: a tensor is missing or has another dtype or shape.
+        InputError: a tensor is missing, has another dtype or shape, or impossible values.
     """
     import torch
 
-    from quantkit.grid.floats import require_numbers
+    from quantkit.grid.floats import require_numbers, require_scales, require_spanned
     from quantkit.grid.qtensor import QTensor
 
     expected = layout(scheme, linear, "")
@@ -50,7 +50,8 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     name = "weight_scale_inv"
     scales = stored_tensor(tensors, linear, name, "float32", shapes[name])
     require_numbers(weight, f"{linear.name}.weight")
-    require_numbers(scales, f"{linear.name}.{name}")
+    require_scales(scales, f"{linear.name}.{name}")
+    require_spanned(weight, scales, f"{linear.name}.{name}", scheme.block)
     return QTensor(weight.view(torch.uint8), scales, None, scheme)
 
 
@@ -76,7 +77,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
         "fmt": "e4m3",
         "weight_block_size": [SCHEME.rows, SCHEME.group_size],
         "modules_to_not_convert": list(model.unquantized),
-        "producer": {"name": "quantkit", "version": __version__},
+        "producer": PRODUCER,
     }
 
 
@@ -98,13 +99,6 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     return None
 
 
-def _is_ours(block: Mapping[str, Any]) -> bool:
-    """Others' leave it to the files which linears are dense: they are read as dense weights."""
-    producer = block.get("producer")
-    ours = isinstance(producer, Mapping) and producer.get("name") == "quantkit"
-    return block.get("quant_method") == NAME and ours
-
-
 FORMAT = Format(
     name=NAME,
     summary="DeepSeek's FP8 in blocks of 128 by 128, which transformers, vLLM and SGLang read",
@@ -115,6 +109,6 @@ FORMAT = Format(
     config=config,
     parse=parser(_rules, _scheme_of),
     check=check,
-    matches=_is_ours,
-    unloaded="its tensors were compared, and no engine has been seen to load it yet",
+    # others leave it to the files which linears are dense: they are read as dense weights
+    matches=partial(is_own, NAME),
 )

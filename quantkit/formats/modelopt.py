@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, stored_tensor
+from quantkit.core.format import PRODUCER, Format, is_own, parser, stored_tensor
 from quantkit.core.scheme import Scheme
-from quantkit.core.version import __version__
 
 if TYPE_CHECKING:
     import torch
@@ -61,11 +61,11 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
     """The QTensor of `linear`: codes uint8 (O, K), scales (rows of scales, G) as stored.
 
     Raises:
-        InputError: a tensor is missing or has another dtype or shape.
+        InputError: a tensor is missing, has another dtype or shape, or impossible values.
     """
     import torch
 
-    from quantkit.grid.floats import require_numbers
+    from quantkit.grid.floats import require_numbers, require_scales, require_spanned
     from quantkit.grid.packing import unpack_pairs
     from quantkit.grid.qtensor import QTensor
 
@@ -73,22 +73,30 @@ def decode(tensors: Mapping[str, torch.Tensor], scheme: Scheme, linear: LinearFa
 
     def tensor(name: str) -> torch.Tensor:
         dtype, shape = expected[name]
-        found = stored_tensor(tensors, linear, name, DTYPES[dtype], shape)
-        if name != "weight" or scheme.bits == 8:
-            require_numbers(found, f"{linear.name}.{name}")
+        return stored_tensor(tensors, linear, name, DTYPES[dtype], shape)
+
+    def scale(name: str) -> torch.Tensor:
+        found, whole = tensor(name), name != "weight_scale"
+        require_scales(found, f"{linear.name}.{name}", positive=whole)
         return found
 
-    weight = tensor("weight")
-    codes = unpack_pairs(weight) if scheme.bits == 4 else weight.view(torch.uint8)
+    weight, scales = tensor("weight"), scale("weight_scale")
+    if scheme.bits == 4:
+        codes = unpack_pairs(weight)
+    else:
+        require_numbers(weight, f"{linear.name}.weight")
+        if scheme.grid == "fp8":
+            require_spanned(weight, scales, f"{linear.name}.weight_scale")
+        codes = weight.view(torch.uint8)
     counts = scheme.scale_rows(linear.out_features), scheme.groups(linear.in_features)
-    inputs = tensor("input_scale").reshape(1) if "input_scale" in expected else None
+    inputs = scale("input_scale").reshape(1) if "input_scale" in expected else None
     nested = scheme.grid == "nvfp4"
     return QTensor(
         codes,
-        tensor("weight_scale").reshape(counts),
+        scales.reshape(counts),
         None,
         scheme,
-        global_scale=1 / tensor("weight_scale_2").reshape(1) if nested else None,
+        global_scale=1 / scale("weight_scale_2").reshape(1) if nested else None,
         input_scale=1 / inputs if inputs is not None and nested else inputs,
     )
 
@@ -127,7 +135,7 @@ def config(model: ModelFacts) -> dict[str, Any]:
         **sizes,
         "kv_cache_quant_algo": None,
         "ignore": list(model.unquantized),
-        "producer": {"name": "quantkit", "version": __version__},
+        "producer": PRODUCER,
     }
 
 
@@ -155,13 +163,6 @@ def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     return None
 
 
-def _is_ours(block: Mapping[str, Any]) -> bool:
-    """Others' factors of scales have no exact reciprocals: they are read as dense weights."""
-    producer = block.get("producer")
-    ours = isinstance(producer, Mapping) and producer.get("name") == "quantkit"
-    return block.get("quant_method") == NAME and ours
-
-
 FORMAT = Format(
     name=NAME,
     summary="ModelOpt: FP8, MXFP8 and NVFP4, one scheme for all linears",
@@ -172,6 +173,6 @@ FORMAT = Format(
     config=config,
     parse=parser(_rules, _scheme_of),
     check=check,
-    matches=_is_ours,
-    unloaded="its tensors were compared, and no engine has been seen to load it yet",
+    # others' factors of scales have no exact reciprocals: they are read as dense weights
+    matches=partial(is_own, NAME),
 )

@@ -22,6 +22,8 @@ SCHEMES = [
     ),
     Scheme("int", 8, None, activation="int8-token"),
     Scheme("nf4", 4, 64),
+    Scheme("fp8", 8, 128, activation="fp8-group128", rows=128),
+    Scheme("fp8", 8, None, activation="fp8-token"),
 ]
 FORMATS = [registry.load("formats", name, "FORMAT") for name in registry.names("formats")]
 ENGINES = [registry.load("engines", name, "ENGINE") for name in registry.names("engines")]

@@ -1,4 +1,4 @@
-"""Run by transformers' interpreter: the weights that compressed-tensors makes of artifacts.
+"""Run by transformers' interpreter: the weights that it makes of compressed-tensors or `fp8`.
 
 `python decompress.py job.json`, where the job has a folder for each name. Beside it lie, for each,
 `<name>-loaded.safetensors`, what a forward works with in the model's own dtype, and
@@ -14,10 +14,13 @@ from safetensors.torch import save_file
 
 
 def weights(folder: str, *, dequantize: bool) -> dict[str, torch.Tensor]:
-    """The weight of each quantized linear, by its name."""
-    from transformers import AutoModelForCausalLM, CompressedTensorsConfig
+    """The weight of each linear by its name, and what holds the experts of a layer."""
+    from transformers import AutoModelForCausalLM, CompressedTensorsConfig, FineGrainedFP8Config
 
-    options = {"quantization_config": CompressedTensorsConfig(dequantize=True)}
+    config = json.loads((Path(folder) / "config.json").read_text())
+    fp8 = config["quantization_config"]["quant_method"] == "fp8"
+    kind = FineGrainedFP8Config if fp8 else CompressedTensorsConfig
+    options = {"quantization_config": kind(dequantize=True)}
     model, info = AutoModelForCausalLM.from_pretrained(
         folder, dtype="auto", output_loading_info=True, **options if dequantize else {}
     )
@@ -27,11 +30,15 @@ def weights(folder: str, *, dequantize: bool) -> dict[str, torch.Tensor]:
     assert not odd, odd
     with torch.no_grad():
         model(torch.tensor([[2, 3]]))  # decompresses
-    inside = model.model.layers.named_modules()
+    layers = model.model.layers
     return {
         f"model.layers.{name}": module.weight.detach().contiguous()
-        for name, module in inside
+        for name, module in layers.named_modules()
         if isinstance(module, torch.nn.Linear)
+    } | {
+        f"model.layers.{name}": tensor.detach().contiguous()
+        for name, tensor in layers.named_parameters()
+        if ".experts." in name
     }
 
 

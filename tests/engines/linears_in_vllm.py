@@ -31,15 +31,18 @@ def stand_in() -> None:
     """Put emulations and empty kernels where the CPU build has none."""
     from vllm.model_executor.kernels import linear
     from vllm.model_executor.kernels.linear.nvfp4 import NvFp4LinearLayerConfig
+    from vllm.model_executor.layers.quantization import modelopt
     from vllm.model_executor.layers.quantization.compressed_tensors import schemes
     from vllm.platforms import PlatformEnum
 
     linear._POSSIBLE_MXFP8_KERNELS[PlatformEnum.CPU] = [linear.EmulationMxfp8LinearKernel]
     modules: dict[str, Any] = {**sys.modules}
     part = schemes.__name__ + ".compressed_tensors_"
-    empty = type("Empty", (SimpleNamespace,), {"__init__": lambda *_, **__: None})
+    nothing = {"__init__": lambda *_, **__: None, "input_quant_key": lambda _: None}
+    empty = type("Empty", (SimpleNamespace,), nothing)
     nvfp4 = linear.EmulationNvFp4LinearKernel(NvFp4LinearLayerConfig())
     modules[part + "w4a4_nvfp4"].init_nvfp4_linear_kernel = lambda **_: nvfp4
+    modelopt.init_nvfp4_linear_kernel = lambda use_a16=False: empty() if use_a16 else nvfp4
     modules[part + "w4a4_mxfp4"].init_mxfp4_linear_kernel = lambda **_: empty()
     modules[part + "w8a16_fp8"].init_wfp8_a16_linear_kernel = lambda **_: empty()
     modules[part + "wNa16"].choose_mp_linear_kernel = lambda _: empty
@@ -55,6 +58,8 @@ def keep(found: dict[str, torch.Tensor], *, served: bool) -> None:
         for name, module in model.named_modules():
             if name.endswith(QUANTIZED):
                 for suffix, tensor in module.named_parameters():
+                    if tensor.float().isnan().all():  # a place for what only old artifacts have
+                        continue
                     found[f"{name}.{suffix}"] = tensor.detach().clone().contiguous()
         if not served:
             raise ReadError(STOPPED)

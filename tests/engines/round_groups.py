@@ -191,7 +191,7 @@ def experts() -> dict[str, Any]:
     programs = group_program.search, group_program.trials
     group_program.search, group_program.trials = (launches.counted(each) for each in programs)
     with interpreted(), launches:
-        found = ldlq(columns, Feedback(order, couplings, pivots), near.grid, size, near)
+        found = ldlq(columns, Feedback(order, couplings, pivots, pivots), near.grid, size, near)
     group_program.search, group_program.trials = programs
     equal = [
         part is not None and own is not None and torch.equal(part[i], own)

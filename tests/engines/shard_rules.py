@@ -52,6 +52,9 @@ def linear(case: dict[str, Any], degree: int) -> None:
         divide(size, degree)
     if case["bits"] is None:
         return
+    if case["parts"]:
+        blocks(case, degree)
+        return
     kernel = MPLinearLayerConfig(
         full_weight_shape=(case["whole"][1], case["whole"][0]),
         partition_weight_shape=(case["part"][1], case["part"][0]),
@@ -65,6 +68,19 @@ def linear(case: dict[str, Any], degree: int) -> None:
         raise ValueError(reason)
     if case["group"] != -1:
         verify_group_size_divides_partition(case["part"][1], case["group"])
+
+
+def blocks(case: dict[str, Any], degree: int) -> None:
+    """The check of weights with scales of 128 by 128: a rank holds whole blocks."""
+    import torch
+    from vllm import distributed
+    from vllm.model_executor.layers.quantization.utils.fp8_utils import validate_fp8_block_shape
+
+    distributed.get_tensor_model_parallel_world_size = lambda: degree
+    (outputs, inputs), rank = case["whole"], sum(case["parts"])
+    outputs = rank * degree if case["part"][1] == inputs else outputs  # heads may be copied
+    size, layer = [case["group"], case["group"]], torch.nn.Module()
+    validate_fp8_block_shape(layer, inputs, outputs, case["part"][1], case["parts"], size)
 
 
 def verdict(case: dict[str, Any]) -> str | None:

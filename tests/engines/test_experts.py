@@ -3,12 +3,16 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import quantkit
+from quantkit.core.facts import LinearFacts
+from quantkit.core.scheme import Scheme
+from quantkit.engines.transformers import ENGINE
 from quantkit.model.open import open_model
 from tests.conftest import WIDE
 from tests.engines.conftest import TOKENS, interpreter
@@ -69,6 +73,58 @@ def test_transformers_predicts_what_our_own_decode_predicts_or_is_not_promised(
         expected = own(folders[family])
         # 2e-3 was seen where a recurrence is summed in another order, under 1e-3 elsewhere
         assert (logits - expected).norm() < 5e-3 * expected.norm(), family
+
+
+FLOATS: dict[str, tuple[str, dict[str, Any]]] = {
+    "channel": ("fp8", {}),
+    "channel-weights": ("fp8", {"settings": ["scheme.activation=null"]}),
+    "tensor-weights": ("fp8-static", {"settings": ["scheme.activation=null"]}),
+    "block": ("fp8-block", {}),
+    "fp8": ("fp8-block", {"format": "fp8"}),
+    "mxfp4": ("mxfp4", {}),
+}
+"""Recipes of experts that transformers decodes."""
+
+
+def test_transformers_decodes_experts_in_floats_bit_for_bit(
+    tiny_checkpoint_cache: Callable[..., Path], tmp_path: Path, run_script: Callable[..., None]
+) -> None:
+    interpreter("transformers")  # skips before any work
+    folders = {}
+    for family in ("experts_apart", "experts_renamed"):
+        source = str(tiny_checkpoint_cache(family, dtype="bfloat16"))
+        for name, (start, more) in FLOATS.items():
+            recipe = quantkit.build_recipe(start, samples=2, sequence_length=32, **more)
+            out = tmp_path / f"{family}-{name}"
+            made = quantkit.quantize(source, out, recipe=recipe, evaluate=False)
+            assert made.engines["transformers"] is None, (family, name)
+            folders[out.name] = out
+    job = {name: str(folder) for name, folder in folders.items()}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    run_script("transformers", "decompress.py", str(tmp_path / "job.json"))
+    for name, folder in folders.items():
+        model = open_model(folder)
+        for how in ("loaded", "dequantized"):
+            weights = load_file(tmp_path / f"{name}-{how}.safetensors")
+            fused = [n for n in weights if n.endswith(".gate_up_proj")]
+            assert len(fused) == 2, name
+            for layer in (n.removesuffix(".gate_up_proj") for n in fused):
+                for i, found in enumerate(weights[f"{layer}.gate_up_proj"]):
+                    gate, up, down = (
+                        model.qtensor(f"{layer}.{i}.{part}_proj").dequantize(found.dtype)
+                        for part in ("gate", "up", "down")
+                    )
+                    assert torch.equal(found, torch.cat([gate, up])), (name, how, layer, i)
+                    assert torch.equal(weights[f"{layer}.down_proj"][i], down), (name, how, i)
+
+
+@pytest.mark.parametrize("output", ["compressed-tensors", "fp8"])
+def test_experts_whose_blocks_are_cut_are_not_promised(output: str) -> None:
+    """It fails at them in compressed-tensors, and reads others in `fp8`."""
+    block = Scheme("fp8", 8, 128, activation="fp8-group128", rows=128)
+    for count, loads in ((64, True), (128, True), (192, False), (256, True)):
+        linear = LinearFacts("model.layers.0.mlp.experts.0.up_proj", count, 128)
+        assert (ENGINE.refuses(output, block, linear) is None) == loads, count
 
 
 def test_gptqmodel_loads_experts(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from quantkit import fit
+from quantkit import build_recipe, fit, quantize
 from quantkit.core.recipe import CalibrationSpec
 from quantkit.model.open import open_model
 from quantkit.model.opened import load_dense
@@ -38,6 +38,7 @@ def make(
             size=size,
             bits=bits,
             group_sizes=group_sizes,
+            grids=["int"],
             calibration=CalibrationSpec(samples=4, sequence_length=64),
             device="cpu",
         )
@@ -57,6 +58,27 @@ def of_two_widths(make: Make) -> Path:
     return make(400_000, [4, 8], [32, 64])
 
 
+@pytest.fixture(scope="module")
+def of_many_kinds(
+    tiny_checkpoint_cache: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Integers of odd widths beside floats, as overrides of a recipe."""
+    folder = tmp_path_factory.mktemp("kinds") / "out"
+    kinds = "[{match: '*.down_proj', grid: nvfp4, bits: 4, group_size: 16}"
+    kinds += ", {match: '*.o_proj', bits: 3, group_size: channel}]"
+    wanted = build_recipe(
+        "gptq-compressed",
+        bits=5,
+        group_size=64,
+        samples=2,
+        sequence_length=64,
+        settings=[f"overrides={kinds}"],
+    )
+    source = str(tiny_checkpoint_cache("llama", dtype="bfloat16"))
+    quantize(source, folder, recipe=wanted, device="cpu", evaluate=False)
+    return folder
+
+
 def test_it_holds_several_schemes(fitted: Path) -> None:
     block = json.loads((fitted / "config.json").read_text())["quantization_config"]
     assert len(block["config_groups"]) > 1
@@ -67,18 +89,35 @@ def test_it_holds_several_schemes(fitted: Path) -> None:
 def test_predicts_what_our_own_decode_predicts(
     fitted: Path, run_script: Callable[[str, str, str], None], tmp_path: Path, engine: str
 ) -> None:
-    interpreter(engine)
-    job = {"engine": engine, "artifacts": {"fitted": str(fitted)}, "tokens": TOKENS}
+    assert difference(fitted, run_script, tmp_path, engine) < BOUNDS[engine]
+
+
+def test_transformers_takes_floats_beside_integers_of_any_width(
+    of_many_kinds: Path, run_script: Callable[[str, str, str], None], tmp_path: Path
+) -> None:
+    block = json.loads((of_many_kinds / "config.json").read_text())["quantization_config"]
+    weights = [group["weights"] for group in block["config_groups"].values()]
+    assert {(w["type"], w["num_bits"]) for w in weights} == {("int", 5), ("int", 3), ("float", 4)}
+    assert difference(of_many_kinds, run_script, tmp_path, "transformers_bf16") < BOUNDS["vllm"]
+
+
+def difference(
+    folder: Path, run_script: Callable[[str, str, str], None], tmp_path: Path, engine: str
+) -> float:
+    """The largest between an engine's logits and those of our own decode."""
+    python = engine.partition("_")[0]
+    interpreter(python)
+    job = {"engine": engine, "artifacts": {"fitted": str(folder)}, "tokens": TOKENS}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    run_script(engine, "predict.py", str(tmp_path / "job.json"))
+    run_script(python, "predict.py", str(tmp_path / "job.json"))
     answer = json.loads((tmp_path / "fitted.json").read_text())
     assert (answer["error"], answer.get("keys", [])) == ("", [])
-    found = load_file(tmp_path / "fitted.safetensors")["logits"]
+    found = load_file(tmp_path / "fitted.safetensors")["logits"].float()
     with torch.no_grad():
-        own = load_dense(open_model(fitted)).eval()(torch.tensor(TOKENS)).logits.float()
+        own = load_dense(open_model(folder)).eval()(torch.tensor(TOKENS)).logits.float()
     if engine == "vllm":  # log-probabilities, of all but the last
         own = own.log_softmax(-1)[:, :-1]
-    assert (found - own).abs().max().item() < BOUNDS[engine]
+    return float((found - own).abs().max())
 
 
 def held(tensors: Mapping[str, torch.Tensor], linear: str) -> list[int] | None:

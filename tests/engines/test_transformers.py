@@ -143,6 +143,38 @@ def test_decompresses_to_our_weights_bit_for_bit(
         for dtype in ("bfloat16", "float16", "float32")
         if dtype == "bfloat16" or name not in NEVER_FP32
     }
+    check_weights(folders, run_script, tmp_path)
+
+
+def test_decodes_fp8_to_our_weights_bit_for_bit(
+    write_artifact: Callable[..., Written], run_script: Callable[..., None], tmp_path: Path
+) -> None:
+    """As it loads blocks of FP8 where there is no GPU; one linear is dense."""
+    interpreter("transformers")  # skips before any work
+    check_weights(
+        {
+            f"fp8-{dtype}": write_artifact(dtype, "fp8", FP8_BLOCK, dtype=dtype, **SKIP_ONE).folder
+            for dtype in ("bfloat16", "float16", "float32")
+        },
+        run_script,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "loads"), [((64, 128), 1), ((128, 64), 1), ((192, 128), 0), ((128, 192), 0)]
+)
+def test_refuses_cut_blocks_that_transformers_reads_as_others(
+    shape: tuple[int, int], loads: int
+) -> None:
+    """It divides a weight evenly among its scales."""
+    linear = LinearFacts("model.layers.0.mlp.up_proj", *shape)
+    assert (ENGINE.refuses("fp8", FP8_BLOCK, linear) is None) == loads
+
+
+def check_weights(
+    folders: dict[str, Path], run_script: Callable[..., None], tmp_path: Path
+) -> None:
     job = {name: str(folder) for name, folder in folders.items()}
     (tmp_path / "job.json").write_text(json.dumps(job))
     run_script("transformers", "decompress.py", str(tmp_path / "job.json"))
@@ -152,7 +184,10 @@ def test_decompresses_to_our_weights_bit_for_bit(
             weights = load_file(tmp_path / f"{name}-{how}.safetensors")
             assert len(weights) == 14
             for linear, weight in weights.items():
-                ours = model.qtensor(linear).dequantize(weight.dtype)
+                if model.scheme(linear) is None:
+                    ours = model.parameter(f"{linear}.weight")
+                else:
+                    ours = model.qtensor(linear).dequantize(weight.dtype)
                 assert torch.equal(weight, ours), (name, how, linear)
                 assert str(weight.dtype).removeprefix("torch.") == name.rpartition("-")[2]
 

@@ -19,6 +19,7 @@ from quantkit.engines.vllm import ENGINE
 W4, W4_ASYMMETRIC, W4_CHANNEL = Scheme(), Scheme(symmetric=False), Scheme(group_size=None)
 W8A8 = Scheme("int", 8, None, activation="int8-token")
 FP8 = Scheme("fp8", 8, None, activation="fp8-token")
+NVFP4 = Scheme("nvfp4", 4, 16)
 FP8_BLOCK = Scheme("fp8", 8, 128, activation="fp8-group128", rows=128)
 QWEN, SKIP_ONE = {"family": "qwen2"}, {"skip": "1.mlp.down_proj"}
 
@@ -114,7 +115,19 @@ def test_refuses_gpus_without_a_kernel(scheme: Scheme, capability: str, reason: 
     assert reason in (ENGINE.refuses_gpu("compressed-tensors", scheme, capability) or "")
 
 
-@pytest.mark.parametrize("scheme", [FP8, FP8_BLOCK, Scheme("nvfp4", 4, 16), Scheme("int", 5, 64)])
+def test_rules_of_modelopt_and_of_blocks_in_fp8() -> None:
+    """What linears do there, `test_vllm_floats.py` runs; of experts nothing was run."""
+    expert = replace(LINEAR, name="model.layers.0.mlp.experts.3.up_proj")
+    for output, scheme in (("modelopt", FP8), ("modelopt", NVFP4), ("fp8", FP8_BLOCK)):
+        assert ENGINE.refuses(output, scheme, LINEAR) is None
+        assert "experts" in (ENGINE.refuses(output, scheme, expert) or "")
+        assert ENGINE.refuses("compressed-tensors", scheme, expert) is None
+    assert "8.0" in (ENGINE.refuses_gpu("modelopt", FP8, "7.5") or "")
+    assert ENGINE.refuses_gpu("modelopt", NVFP4, "7.5") is None
+    assert ENGINE.refuses_gpu("fp8", FP8_BLOCK, "7.5") is None
+
+
+@pytest.mark.parametrize("scheme", [FP8, FP8_BLOCK, NVFP4, Scheme("int", 5, 64)])
 def test_runs_on_turing_and_later(scheme: Scheme) -> None:
     """Below 8.9 FP8 has activations in 16 bits, NVFP4 below 10.0."""
     for capability in ("7.5", "8.0", "8.9", "9.0", "10.0", "12.0"):

@@ -1,8 +1,8 @@
 """Each linear of a float layout in vLLM's CPU build, against our own decode of the same file.
 
-FP8 of channels runs there as it is, blocks of FP8 (activations in 16 bits) where the processor has
-AMX. NVFP4 and MXFP8 are computed by vLLM's own emulation. Of the others, which only GPUs have
-kernels for, what vLLM's config and weight loading read is compared with the file.
+FP8 of channels runs there as it is, blocks and tensors of FP8 (activations in 16 bits) where the
+processor has AMX. NVFP4 and MXFP8 are computed by vLLM's own emulation. Of the others, which only
+GPUs have kernels for, what vLLM's config and weight loading read is compared with the file.
 """
 
 import json
@@ -23,14 +23,24 @@ from tests.engines.conftest import interpreter
 AMX = "amx_tile" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
 PARTS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 """What vLLM joins."""
+WITH_AMX = ("fp8-block", "fp8-block+fp8", "fp8-static+modelopt")
 
 SERVED: dict[str, tuple[str, bool, float]] = {
     "fp8": ("float32", True, 1e-6),
     "mxfp8": ("bfloat16", False, 4e-3),
     "nvfp4": ("bfloat16", True, 3e-2),
-} | ({"fp8-block": ("bfloat16", False, 4e-3)} if AMX else {})
-"""Recipe -> dtype, whether activations are rounded, bound on the relative error of an output."""
-READ = ("fp8-static", "mxfp4", "nvfp4-w4a16", "w5", "w6", "w7")
+    "fp8+modelopt": ("bfloat16", True, 8e-3),
+    "mxfp8+modelopt": ("bfloat16", False, 4e-3),
+    "nvfp4+modelopt": ("bfloat16", True, 3e-2),
+} | (dict.fromkeys(WITH_AMX, ("bfloat16", False, 4e-3)) if AMX else {})
+"""Recipe, and the format where it is not compressed-tensors -> dtype, whether activations are
+rounded, bound on the relative error of an output."""
+READ = (
+    *("fp8-static", "mxfp4", "nvfp4-w4a16", "nvfp4-w4a16+modelopt", "w5", "w6", "w7"),
+    *(() if AMX else WITH_AMX),
+)
+ONE = ("weight_global_scale", "weight_scale_2", "input_global_scale", "input_scale")
+"""Tensors that are the same in all linears that vLLM joins."""
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +51,11 @@ def folders(
     source = tiny_checkpoint_cache("llama", dtype="bfloat16", hidden_size=256, head_dim=64)
     root, found = tmp_path_factory.mktemp("floats"), {}
     for name in (*SERVED, *READ):
+        start, _, output = name.partition("+")
         recipe = (
             quantkit.build_recipe("rtn", format="compressed-tensors", bits=int(name[1:]))
             if name.startswith("w")
-            else quantkit.build_recipe(name, method="rtn", samples=2, sequence_length=32)
+            else quantkit.build_recipe(start, format=output or None, samples=2, sequence_length=32)
         )
         found[name] = root / name
         quantkit.quantize(str(source), found[name], recipe=recipe, evaluate=False)
@@ -117,9 +128,10 @@ def test_reads_what_the_file_says(
         in_file = {key.rpartition(".")[2] for key in stored if key.startswith(f"{first}.")}
         assert beside == in_file, joined
         for suffix in beside - {"weight_shape"}:
-            wanted = torch.cat([stored[f"{part}.{suffix}"] for part in parts_of(joined)])
+            parts = [stored[f"{part}.{suffix}"] for part in parts_of(joined)]
+            wanted = torch.cat([part if part.ndim else part[None] for part in parts])
             assert torch.equal(found[f"{joined}.{suffix}"].float(), wanted.float()), (
                 f"{joined}.{suffix}"
             )
-            if suffix.endswith("global_scale") or suffix == "input_scale":
+            if suffix in ONE:
                 assert len(set(wanted.tolist())) == 1

@@ -9,6 +9,7 @@ from typing import Any
 from quantkit.core import registry
 from quantkit.core.serving import Degrees
 from quantkit.planning.model.config import read_architecture
+from quantkit.planning.model.parallel import rank_facts
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import (
     Build,
@@ -36,12 +37,15 @@ BUILDS: dict[str, dict[str, Any]] = {
     "g32": {"group_size": 32},
     "8-bit g32": {"bits": 8, "group_size": 32},
     "channel": {"group_size": "channel"},
+    "fp8 blocks": {"recipe": "fp8-block"},
 }
 
 
 def build_of(model: PlannedModel, flags: dict[str, Any]) -> Build | None:
     if not flags:
         return stored_build(model)
+    if "recipe" in flags:
+        return recipe_build(model, build_recipe(flags["recipe"]))
     sizes = {kind.tensor.shape[1] for kind in model.kinds if kind.quantizable}
     group = flags["group_size"]
     if group != "channel" and any(size % group for size in sizes):
@@ -59,6 +63,7 @@ def linears(model: PlannedModel, build: Build, degrees: Degrees) -> list[dict[st
         whole, part = joined(members), joined(members, degrees)
         scheme = next(iter(build.schemes_of(kind)))
         rows, columns = kind.tensor.shape
+        parts = [rank_facts(member, degrees).out_features for member in members]
         sizes = {"rows": [rows], "columns": [columns]}
         found.append(
             {
@@ -67,6 +72,7 @@ def linears(model: PlannedModel, build: Build, degrees: Degrees) -> list[dict[st
                 "dealt": sizes.get(kind.tensor.split, []),
                 "bits": scheme.bits if scheme else None,
                 "group": (scheme.group_size or -1) if scheme else None,
+                "parts": parts if scheme and scheme.rows != 1 else [],
             }
         )
     return found
@@ -110,3 +116,6 @@ def test_legal_degrees_are_those_that_vllm_does_not_refuse(
     log.info("%d cases, %d refused, %d for a group", len(job), len(refused), len(by_group))
     assert 0.3 * len(job) < len(refused) < 0.9 * len(job)
     assert "Llama-2-7B g128 tp=4" in by_group
+    blocks = [case for case in refused if "quantization block" in theirs[case]]
+    assert "Llama-2-7B fp8 blocks tp=4" in blocks
+    assert any("block_n" in theirs[case] for case in blocks)
