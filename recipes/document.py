@@ -1,6 +1,6 @@
 """Parses untrusted YAML 1.2 text to plain values, with the position of each value."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
@@ -39,6 +39,10 @@ class Document:
         above = (path[:length] for length in range(len(path) - 1, -1, -1))
         known = (p for p in (path, *below, *above) if p in self.places)
         return next((self.places[p] for p in known), "")
+
+    def without(self, key: str) -> "Document":
+        """A copy without a key of the mapping."""
+        return replace(self, data={name: part for name, part in self.data.items() if name != key})
 
     def merged(self, over: "Document") -> "Document":
         """A copy updated with `over`: mappings are merged key by key, other values are replaced."""

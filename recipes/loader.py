@@ -109,13 +109,16 @@ def build_recipe(
 
     The base is `recipe` (a name or a file), or the recipe with the name of the method, or
     `gptq`. Format `gptq` becomes `gptq-v2` if the grid is asymmetric, unless a flag, a setting or
-    your own file sets the format.
+    your own file sets the format. Another method than the base's drops the base's options.
 
     Raises:
         InputError: lists all errors, each with its flag or line.
     """
     base = _own(recipe) if recipe else _named(find("methods", flags.get("method") or DEFAULT))
-    document = _resolved(base).merged(_flags(flags))
+    document = _resolved(base)
+    if (method := flags.get("method")) and method != document.data.get("method"):
+        document = document.without("options")  # they are another method's
+    document = document.merged(_flags(flags))
     for setting in settings:
         document = document.merged(_setting(setting))
     return recipe_of(_holding(document))

@@ -22,7 +22,7 @@ from quantkit.core.recipe import (
     SchemeSpec,
 )
 from quantkit.core.registry import load, names, nearest
-from quantkit.core.scheme import Activation
+from quantkit.core.scheme import Activation, KVCache
 from quantkit.recipes.document import Document, Path
 
 MAX_PATTERN = 200
@@ -122,6 +122,7 @@ class OverrideBlock(_Block):
 
     match: Annotated[str, AfterValidator(_pattern)]
     skip: bool = False
+    grid: Annotated[str, _entry("grids")] | None = None
     bits: Bits | None = None
     group_size: Size | None = None
     symmetric: bool | None = None
@@ -132,9 +133,13 @@ class OverrideBlock(_Block):
 
 
 def _states_something(block: OverrideBlock) -> OverrideBlock:
-    changes = any(value is not None for value in (block.bits, block.group_size, block.symmetric))
+    stated = (block.grid, block.bits, block.group_size, block.symmetric)
+    changes = any(value is not None for value in stated)
     if block.skip == changes:
-        _fault("an override must either skip, or set bits, group_size or symmetric", "`skip: true`")
+        _fault(
+            "an override must either skip, or set grid, bits, group_size or symmetric",
+            "`skip: true`",
+        )
     return block
 
 
@@ -145,6 +150,13 @@ class CalibrationBlock(_Block):
     samples: Annotated[int, Field(ge=0)] = CalibrationSpec.samples
     sequence_length: Count = CalibrationSpec.sequence_length
     experts: ExpertTokens = CalibrationSpec.experts
+    compensate: bool = CalibrationSpec.compensate
+
+
+def _compares_something(block: CalibrationBlock) -> CalibrationBlock:
+    if block.compensate and not block.samples:
+        _fault("`compensate` compares inputs, and there are no samples", "`samples: 128`")
+    return block
 
 
 class GatePolicyBlock(_Block):
@@ -161,9 +173,12 @@ class RecipeFile(_Block):
     method: Annotated[str, _entry("methods")]
     format: Annotated[str, _entry("formats")]
     scheme: SchemeBlock = SchemeBlock()
+    kv_cache: KVCache | None = Recipe.kv_cache
     options: dict[str, OptionValue] = {}
     overrides: list[Annotated[OverrideBlock, AfterValidator(_states_something)]] = []
-    calibration: CalibrationBlock = CalibrationBlock()
+    calibration: Annotated[CalibrationBlock, AfterValidator(_compares_something)] = (
+        CalibrationBlock()
+    )
     gates: list[Annotated[str, AfterValidator(_gate)]] = []
     gate_policy: GatePolicyBlock = GatePolicyBlock()
     engines: list[Annotated[str, _entry("engines")]] = []
@@ -201,6 +216,7 @@ def recipe_of(document: Document) -> Recipe:
         format=file.format,
         description=file.description,
         scheme=SchemeSpec(**file.scheme.model_dump()),
+        kv_cache=file.kv_cache,
         options=file.options,
         overrides=tuple(block.built() for block in file.overrides),
         calibration=CalibrationSpec(**file.calibration.model_dump()),
@@ -227,6 +243,7 @@ def document_of(recipe: Recipe) -> dict[str, Any]:
         "method": recipe.method,
         "format": recipe.format,
         "scheme": {key: getattr(scheme, key) for key in SchemeBlock.model_fields},
+        "kv_cache": recipe.kv_cache or "",
         "options": dict(recipe.options),
         "overrides": [_stated(override) for override in recipe.overrides],
         "calibration": {

@@ -66,7 +66,7 @@ def test_the_example_file_states_every_key_and_is_a_recipe(tmp_path: Path) -> No
     mine = tmp_path / "example.yaml"
     mine.write_text(block, encoding="utf-8")
     recipe = load_recipe(str(mine))
-    assert (recipe.name, len(recipe.overrides), len(recipe.gates)) == ("mine", 2, 1)
+    assert (recipe.name, len(recipe.overrides), len(recipe.gates)) == ("mine", 3, 1)
     blocks = (RecipeFile, SchemeBlock, OverrideBlock, GatePolicyBlock)
     fields = {field for block in blocks for field in block.model_fields}
     assert all(f"{field}:" in block for field in fields)

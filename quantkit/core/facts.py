@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from quantkit.core.errors import RefusedError
-from quantkit.core.scheme import Scheme
+from quantkit.core.scheme import KVCache, Scheme
 
 Layout = dict[str, tuple[str, tuple[int, ...]]]
 """The tensors of one linear: suffix -> dtype as safetensors names it, and shape."""
@@ -51,7 +51,8 @@ class ModelFacts:
     `block_prefix` is the path of the block list in the checkpoint, e.g. `model.layers`, and
     `block_module` that in transformers' model. `matrices` names what is no linear there, but has a
     matrix as a weight that is copied: routers, and layers that the model's class does not have.
-    Engines make linears of them.
+    Engines make linears of them. `kv_cache` is what keys and values are cached in, if not as they
+    are: then every linear may be dense.
     """
 
     schemes: Mapping[str, Scheme]
@@ -61,6 +62,7 @@ class ModelFacts:
     block_prefix: str
     block_module: str = ""
     matrices: tuple[str, ...] = ()
+    kv_cache: KVCache | None = None
 
     @property
     def unquantized(self) -> tuple[str, ...]:
@@ -83,7 +85,8 @@ class ModelFacts:
         Raises:
             RefusedError: no linear is quantized, or the head is.
         """
-        if not self.schemes or self.head in self.schemes:
+        nothing = not self.schemes and self.kv_cache is None
+        if nothing or self.head in self.schemes:
             raise RefusedError(
                 f"`{self.head}` cannot be quantized" if self.schemes else "no linear is quantized",
                 why="transformers initializes quantized heads randomly, without an error",

@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from quantkit.core.errors import InputError
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.scheme import Scheme
+from quantkit.core.scheme import KVCache, Scheme
+from quantkit.core.version import __version__
 
 if TYPE_CHECKING:
     import torch
 
     from quantkit.grid.qtensor import QTensor
 
+KEY_SCALE, VALUE_SCALE = "k_scale", "v_scale"
+"""The scales of a cache, as compressed-tensors names them after the path of an attention."""
 Schemes = Callable[[str], Scheme | None]
 """Name of a linear -> what it is quantized to; None if it is dense."""
 Rules = TypeVar("Rules")
 REGEX_SECONDS = 1.0
 """Time limit for one match: a pattern from an untrusted config may backtrack exponentially."""
+PRODUCER = {"name": "quantkit", "version": __version__}
+"""What a block says of its writer where a format is read as such only if it is our own."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Format:
         the Scheme of a linear by its name; None if it is dense.
     check(scheme, linear): a sentence that states what the format does not support and what it
         does, or None.
+    `kv_caches`: the caches whose scales it can hold, as KEY_SCALE and VALUE_SCALE of attentions;
+        kv_cache_of(config) is what a block states of it.
     `unloaded`: why no engine loads the format on purpose; empty where an engine's file lists it.
     """
 
@@ -54,6 +61,8 @@ class Format:
     check: Callable[[Scheme, LinearFacts], str | None]
     matches: Callable[[Mapping[str, Any]], bool]
     unloaded: str = ""
+    kv_caches: tuple[KVCache, ...] = ()
+    kv_cache_of: Callable[[Mapping[str, Any]], KVCache | None] = lambda _: None
 
 
 def parser(
@@ -90,6 +99,13 @@ def _stating(what: str) -> Iterator[None]:
             why=f"{type(error).__name__}: {error}",
             hint="the config.json that belongs to these weights",
         ) from error
+
+
+def is_own(quant_method: str, block: Mapping[str, Any]) -> bool:
+    """Whether a quantization block is of that method, and `PRODUCER` of some version wrote it."""
+    producer = block.get("producer")
+    own = isinstance(producer, Mapping) and producer.get("name") == PRODUCER["name"]
+    return own and block.get("quant_method") == quant_method
 
 
 def stored_tensor(

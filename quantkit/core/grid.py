@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from quantkit.grid.rounding import Rounding
 
 
-def no_fault(_: Scheme) -> str | None:
-    """No scheme of a grid contradicts itself."""
-    return None
-
-
 @dataclass(frozen=True)
 class Grid:
     """One grid; planning reads it, so its file imports torch inside functions only.
@@ -31,10 +26,9 @@ class Grid:
     rounding(scheme, scale_dtype, weights): the grid for `weights`, fp32 (rows, in_features), of
         linears that engines fuse: a scale of all scales spans all of them.
     dequantize(qtensor): its weight, fp32 (out_features, in_features), a new tensor.
+    contradiction(scheme): a sentence that states which fields contradict each other, or None.
     group_sizes: of these, the group size `auto` takes the largest that divides every width; with
         none it is one scale per channel.
-    contradiction(scheme): a sentence that states which fields contradict each other, or None.
-    has_zeros: whether weights may have zero points.
     """
 
     name: str
@@ -44,8 +38,26 @@ class Grid:
     scale_dtype: Callable[[Scheme, str], str]
     rounding: Callable[[Scheme, torch.dtype, Sequence[torch.Tensor]], Rounding]
     dequantize: Callable[[QTensor], torch.Tensor]
+    contradiction: Callable[[Scheme], str | None]
     group_sizes: tuple[int, ...] = ()
-    contradiction: Callable[[Scheme], str | None] = no_fault
+
+
+def small_group_fault(
+    scheme: Scheme, name: str, group: int, activation: str | None = None
+) -> str | None:
+    """The contradiction of a grid without zero points that has groups of one size.
+
+    `activation`: what activations may be quantized to.
+    """
+    if not scheme.symmetric:
+        return f"{name} has no zero point; try: --symmetric"
+    if (scheme.group_size, scheme.rows) != (group, 1):
+        return f"{name} has groups of {group}; try: --group-size {group}"
+    if scheme.activation in (None, activation):
+        return None
+    if activation is None:
+        return f"{name} goes with activations in 16 bits; try: --recipe nvfp4"
+    return f"{name} does not go with {scheme.activation} activations; try: --recipe nvfp4"
 
 
 def rounding_of(

@@ -19,10 +19,10 @@ class Manifest:
 
     `engines` maps each known engine to the reason why it does not load the artifact, None if it
     does. `bits_per_weight` counts all stored tensors, including embeddings and norms;
-    `quantized_bits_per_weight` the quantized linears with their scales and zero points;
-    `linear_share` is the share of the linear weights in the blocks that they are. `expert_tokens`
-    are the calibration tokens that were sent to each expert, by the module that holds those of a
-    layer.
+    `quantized_bits_per_weight` the quantized linears with their scales and zero points, None
+    without any; `linear_share` is the share of the linear weights in the blocks that they are.
+    `expert_tokens` are the calibration tokens that were sent to each expert, by the module that
+    holds those of a layer.
     `measured` has seconds and memory, `planned` their forecast. Only these two differ between two
     runs of the same inputs.
     """
@@ -36,7 +36,7 @@ class Manifest:
     side_files: Mapping[str, str]
     bytes: int
     bits_per_weight: float
-    quantized_bits_per_weight: float
+    quantized_bits_per_weight: float | None
     evaluation: Mapping[str, Any] | None
     engines: Mapping[str, str | None]
     remarks: tuple[str, ...]
@@ -76,3 +76,10 @@ def environment(device: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def schemes_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Short names of what linears, keys and values have become, from a manifest's `to_dict()`."""
+    linears = sorted({str(module.get("scheme")) for module in manifest.get("modules") or ()})
+    cache = (manifest.get("recipe") or {}).get("kv_cache")
+    return [*linears, f"KV cache {cache}"] if cache else linears

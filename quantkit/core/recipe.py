@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from quantkit.core.limit import Gate, Undecided
-from quantkit.core.scheme import Activation, Scheme
+from quantkit.core.scheme import Activation, KVCache, Scheme
 
 GroupSize = int | Literal["auto", "channel", "tensor", "128x128"]
 SPREADS: Mapping[GroupSize, tuple[int | None, int | None]] = {
@@ -16,6 +16,15 @@ SPREADS: Mapping[GroupSize, tuple[int | None, int | None]] = {
     "128x128": (128, 128),
 }
 """Inputs and outputs that share a scale, of sizes that are named; None: all."""
+
+
+def spread_of(scheme: Scheme) -> GroupSize:
+    """The group size of a scheme as recipes write it."""
+    spread = (scheme.group_size, scheme.rows)
+    named = (name for name, stated in SPREADS.items() if stated == spread)
+    return next(named, scheme.group_size or "channel")
+
+
 ExpertTokens = Literal["routed", "all"]
 
 
@@ -53,6 +62,7 @@ class Override:
 
     match: str
     skip: bool = False
+    grid: str | None = None
     bits: int | None = None
     group_size: GroupSize | None = None
     symmetric: bool | None = None
@@ -67,7 +77,7 @@ class Override:
         """The scheme of a covered module."""
         stated = {
             key: value
-            for key in ("bits", "group_size", "symmetric")
+            for key in ("grid", "bits", "group_size", "symmetric")
             if (value := getattr(self, key)) is not None
         }
         return replace(spec, **stated)
@@ -78,12 +88,15 @@ class CalibrationSpec:
     """The calibration text, and its size: `samples` windows of `sequence_length` tokens.
 
     `experts`: each expert is calibrated on the tokens that are `routed` to it, or on all of them.
+    `compensate`: weights are first moved to where their outputs, for the inputs that quantized
+    predecessors give, are nearest to those of the original model.
     """
 
     text: str = "default"
     samples: int = 128
     sequence_length: int = 2048
     experts: ExpertTokens = "routed"
+    compensate: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +105,7 @@ class Recipe:
 
     `allow_partial`: accept a model of which less than 90 % of the linear weights can be quantized.
     `undecided`: "fail" counts a gate as missed if its figure is not known precisely enough.
+    `kv_cache`: what attention caches keys and values in; None leaves them in 16 bits.
     """
 
     name: str
@@ -99,6 +113,7 @@ class Recipe:
     format: str
     description: str = ""
     scheme: SchemeSpec = SchemeSpec()
+    kv_cache: KVCache | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
     calibration: CalibrationSpec = CalibrationSpec()

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 from quantkit.core import registry
 from quantkit.core.engine import Engine
+from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.format import Format
 from quantkit.core.method import Method
-from quantkit.core.scheme import Scheme
+from quantkit.core.scheme import KVCache, Scheme
 
 
 def rules_of(method: Method, output: Format, engines: Sequence[Engine]) -> list[Check]:
@@ -63,6 +64,35 @@ def load_fault(engine: Engine, output: Format, scheme: Scheme, linear: LinearFac
         if (name := next(loaded, None)) is not None:
             return f"{fault}; try: {method}--format {name}"
     return f"{fault}; try: another engine"
+
+
+def require_kv_cache(kv_cache: KVCache | None, output: Format, engines: Sequence[Engine]) -> None:
+    """Check that a format and target engines can hold the scales of a cache.
+
+    Raises:
+        RefusedError: one of them cannot.
+    """
+    if kv_cache is None:
+        return
+    if kv_cache not in output.kv_caches:
+        formats = (registry.load("formats", name, "FORMAT") for name in registry.names("formats"))
+        holding = [each.name for each in formats if kv_cache in each.kv_caches]
+        raise RefusedError(
+            f"format {output.name} has no place for the scales of KV cache `{kv_cache}`",
+            why=f"formats that have: {', '.join(holding)}",
+            hint=f"--format {holding[0]}",
+        )
+    for engine in engines:
+        if fault := kv_cache_fault(kv_cache, engine):
+            known = f"--set kv_cache={engine.kv_caches[0]}" if engine.kv_caches else ""
+            raise RefusedError(fault, hint=known or "the same recipe without `kv_cache`")
+
+
+def kv_cache_fault(kv_cache: KVCache | None, engine: Engine) -> str | None:
+    """Why `engine` is not said to load the scales of a cache, as a sentence; None if it is."""
+    if kv_cache is None or kv_cache in engine.kv_caches:
+        return None
+    return f"{engine.summary} has not been seen to apply the scales of KV cache `{kv_cache}`"
 
 
 def unloaded(output: Format) -> str | None:

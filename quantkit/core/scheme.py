@@ -5,7 +5,15 @@ from importlib import import_module
 from typing import Any, Literal
 
 Activation = Literal["int8-token", "fp8-token", "fp8-tensor", "fp8-group128", "nvfp4"]
+KVCache = Literal["fp8-tensor"]
+"""Keys and values of an attention in e4m3, with one scale each."""
 
+PRODUCTS = {
+    "int8-token": "int8",
+    **dict.fromkeys(("fp8-token", "fp8-tensor", "fp8-group128"), "fp8"),
+    "nvfp4": "fp4",
+}
+"""Activation -> the numbers that are multiplied, as GPUs' rates name them."""
 GROUP_SIZES = (128, 64, 32)
 FLOAT_GROUPS = (16, 32)
 """Weights that share a scale in NVFP4, and in MXFP4 and MXFP8."""
@@ -52,6 +60,16 @@ class Scheme:
         if self.rows == 1:
             return "channel" if self.group_size is None else f"g{self.group_size}"
         return "tensor" if self.rows is None else f"{self.rows}x{self.group_size}"
+
+    @property
+    def products(self) -> str:
+        """The numbers that are multiplied as the scheme states it; `bf16` stands for 16 bits."""
+        return PRODUCTS[self.activation] if self.activation else "bf16"
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """Rows and inputs of a block of weights that share a scale; None where all inputs do."""
+        return (self.rows, self.group_size) if self.rows and self.group_size else None
 
     def contradiction(self) -> str | None:
         """A sentence that states which fields contradict each other; None if none do."""

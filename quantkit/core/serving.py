@@ -128,7 +128,8 @@ class PlannedBuild:
 
     `recipe` is None for the unquantized model. `rule` states how bytes are counted. `fault` states
     why the build cannot be made, or why the engine does not load it; then `deployment` is None.
-    `decode` and `prefill` bound the speed of a build that fits; `offload` splits one that does not.
+    `note` states how the GPU runs it otherwise than the recipe says. `decode` and `prefill` bound
+    the speed of a build that fits; `offload` splits one that does not.
     """
 
     name: str
@@ -136,6 +137,7 @@ class PlannedBuild:
     parts: Mapping[str, int]
     rule: str
     fault: str | None = None
+    note: str | None = None
     deployment: Deployment | None = None
     decode: Bound | None = None
     prefill: Bound | None = None
@@ -145,6 +147,14 @@ class PlannedBuild:
     def bytes(self) -> int:
         """Bytes of all tensors of the build."""
         return sum(self.parts.values())
+
+    @property
+    def rank(self) -> tuple[int, float, bool, bool, int]:
+        """What makes it the better build: see `Serving.chosen`."""
+        scheme = self.recipe.scheme if self.recipe else None
+        speed = self.prefill.tokens_per_second if self.prefill else 0.0
+        bits, integers = (scheme.bits, scheme.grid == "int") if scheme else (16, False)
+        return bits, speed, self.note is None, integers, self.bytes
 
     @property
     def fits(self) -> bool:
@@ -186,6 +196,11 @@ class Serving:
 
     @property
     def chosen(self) -> PlannedBuild | None:
-        """The largest build that fits, else the smallest that the engine can serve."""
-        candidates = self.candidates
-        return next((b for b in candidates if b.fits), candidates[-1] if candidates else None)
+        """The best build that fits, else the smallest that the engine can serve.
+
+        Of those that fit, by most bits a weight, the fastest prompts, no note, integers, and size.
+        """
+        fitting = [build for build in self.candidates if build.fits]
+        if fitting:
+            return max(fitting, key=lambda build: build.rank)
+        return self.candidates[-1] if self.candidates else None

@@ -99,7 +99,8 @@ def run_blocks(
     config = getattr(groups, "SolverConfig", None) or groups.Job  # type: ignore[attr-defined]
     solver = config(prepared.method, prepared.options, prepared.plan.schemes)
     if holding is not None:
-        solver = replace(solver, holding=holding)
+        compensate = prepared.plan.recipe.calibration.compensate
+        solver = replace(solver, holding=holding, compensate=compensate)
     ids = torch.zeros(windows, length, dtype=torch.int64)
     with pretended(most, shapes_only=True) as seen:
         before = held_bytes()

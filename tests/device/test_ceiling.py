@@ -19,7 +19,7 @@ from quantkit.model.open import open_model
 from quantkit.pipeline.start import start
 from quantkit.recipes.loader import build_recipe
 from quantkit.runs.ceiling import Ceiling
-from quantkit.runs.forecast import plan_within, require_memory, what_fits
+from quantkit.runs.forecast import plan_prepared, plan_within, require_memory, what_fits
 from tests.conftest import TinyCheckpoint
 from tests.device.pretended import held_bytes, peak_bytes, pretended
 from tests.device.shapes import LLAMA_8B, prepared_for, run_blocks, write_models
@@ -54,6 +54,16 @@ def test_128_windows_of_an_8b_stay_under_the_limit_as_planned(
     assert plan.memory.forwards <= 2.1
     _, held = run_blocks(prepared, 128, 2048, way, most=limit)
     assert held < limit
+    assert 1 <= plan.memory.peak.bytes / held < 1.05
+
+
+@pytest.mark.long
+def test_the_original_model_beside_is_planned(tmp_path: Path) -> None:
+    write_models(tmp_path, blocks=3, **LLAMA_8B)  # in the first, hidden states are those of both
+    prepared = prepared_for(tmp_path, "rtn", samples=24, settings=["calibration.compensate=true"])
+    plan = plan_prepared(prepared, (24, 2048), SHARD)
+    assert plan.memory is not None
+    _, held = run_blocks(prepared, 24, 2048, PAUSED)
     assert 1 <= plan.memory.peak.bytes / held < 1.05
 
 

@@ -124,6 +124,13 @@ def test_flags_and_settings_are_laid_on_the_base_in_this_order() -> None:
     assert recipe.gates == (Gate("kl.mean", "<", 0.1),)
 
 
+def test_another_method_drops_the_options_of_the_base() -> None:
+    assert build_recipe("mxfp4").options["order"] == "full"
+    assert build_recipe("mxfp4", method="gptq").options["order"] == "full"
+    plain = build_recipe("mxfp4", method="rtn", settings=["options.search=false"])
+    assert (plain.method, plain.options["search"]) == ("rtn", False)
+
+
 def test_a_number_of_inputs_may_come_as_text() -> None:
     assert build_recipe(group_size="48").scheme.group_size == 48
 
