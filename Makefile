@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
-INSTALL := $(UV) pip install --quiet --python
+# Compiled once, as pip does: tests start hundreds of processes, and an environment may keep Python from writing bytecode.
+INSTALL := $(UV) pip install --quiet --compile-bytecode --python
 
 # uv reads none of pip's settings: where the wheels are is handed on.
 export UV_SYSTEM_CERTS := 1
