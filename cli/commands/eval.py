@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -31,6 +31,7 @@ class Engine(StrEnum):
 REST: Mapping[str, tuple[str, ...]] = {
     "reference_form": ("hidden", "topk"),
     "allow_overlap": ("false", "true"),
+    "kv_cache": ("stored", "16-bit", "fp8"),
 }
 """What `--set` reaches; the first value of each is the default."""
 
@@ -94,7 +95,7 @@ def evaluate(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="reference_form=topk or allow_overlap=true. Repeatable.",
+            help="reference_form=topk, allow_overlap=true or kv_cache=16-bit or fp8. Repeatable.",
         ),
     ] = None,
     device: Device = "auto",
@@ -121,6 +122,7 @@ def evaluate(
         triage=triage,
         speed=speed,
         engine="vllm" if engine else None,
+        kv_cache=cast("Literal['stored', '16-bit', 'fp8']", rest["kv_cache"]),
         device=device,
         trust_remote_code=trust_remote_code,
         report=console.report,

@@ -39,6 +39,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     triage: bool = False,
     speed: bool = False,
     engine: Literal["vllm"] | None = None,
+    kv_cache: Literal["stored", "16-bit", "fp8"] = "stored",
     device: str = "auto",
     trust_remote_code: bool = False,
     report: Report = silent,
@@ -68,6 +69,8 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         triage: whether to measure, on a few windows, the KL of each block and kind of linear.
         speed: whether to measure speed and memory in this process.
         engine: an engine whose server is measured under concurrent requests.
+        kv_cache: the artifact's cache of keys and values: as its file states it, in 16 bits, or
+            in fp8 by the file's scales, which without any are 1.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
@@ -94,6 +97,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         triage=triage,
         speed=speed,
         engine=engine,
+        kv_cache=kv_cache,
     )
     session = Session(device_of(device), trust_remote_code, report)
     source = resolve(artifact, trust_remote_code=trust_remote_code)

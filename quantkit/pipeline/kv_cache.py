@@ -1,7 +1,8 @@
 """The scales of a KV cache: which attentions have some, and their tensors in an artifact."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 
@@ -10,8 +11,42 @@ from quantkit.core.facts import Layout
 from quantkit.core.format import KEY_SCALE, VALUE_SCALE
 from quantkit.grid.kv_cache import CacheScales
 from quantkit.model.attentions import Attention
+from quantkit.model.opened import OpenModel
+from quantkit.model.structure import Structure, trace_structure
 
-WITHOUT = "a recipe without `kv_cache`"
+WITHOUT = "the same without `kv_cache`"
+CacheChoice = Literal["stored", "16-bit", "fp8"]
+"""A cache as the file states it; in 16 bits; in e4m3 by the file's scales, or by 1 without any."""
+
+
+def cached(model: OpenModel, choice: CacheChoice) -> OpenModel:
+    """The model with another cache of keys and values.
+
+    Raises:
+        RefusedError: an attention has no cache that can be rounded.
+    """
+    if choice == "stored":
+        return model
+    if choice == "16-bit":
+        return replace(model, cache={})
+    structure = trace_structure(model.skeleton, model.weights.repeats, model.device)
+    ones = dict.fromkeys(caches_of(model, structure), CacheScales(1.0, 1.0))
+    return replace(model, cache={**ones, **model.cache})
+
+
+def caches_of(model: OpenModel, structure: Structure) -> tuple[str, ...]:
+    """The full paths of the attentions, all of which have a cache.
+
+    Raises:
+        RefusedError: one has no cache that could be rounded.
+    """
+    attentions = {
+        f"{model.skeleton.block_name(index)}.{each.path}": each
+        for index in range(len(model.skeleton.blocks))
+        for each in structure.of(index).attentions
+    }
+    require_caches(model.text_config, attentions, shared=bool(model.weights.repeats))
+    return tuple(attentions)
 
 
 def require_caches(config: Any, attentions: Mapping[str, Attention], *, shared: bool) -> None:

@@ -21,7 +21,7 @@ from quantkit.model.chain import require_chain, require_own_weights
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
-from quantkit.pipeline.kv_cache import cache_layout, require_caches
+from quantkit.pipeline.kv_cache import cache_layout, caches_of
 from quantkit.recipes.options import checked_options
 
 MOST = 0.9
@@ -73,7 +73,9 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     require_own_weights(model.skeleton, model.weights.repeats)
     structure = trace_structure(model.skeleton, model.weights.repeats, model.device)
     require_chain(model.skeleton)
-    cache = _cache_of(model, structure) if recipe.kv_cache else {}
+    holders = model.weights.holders
+    cached = caches_of(model, structure) if recipe.kv_cache else ()
+    cache = cache_layout(holders[path] for path in cached)
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if warning := unloaded(output):
@@ -93,21 +95,6 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     prepared = Prepared(model, structure, plan, method, output, options, cache)
     output.config(model_facts(prepared))  # raises where the format cannot describe the model
     return prepared
-
-
-def _cache_of(model: OpenModel, structure: Structure) -> Layout:
-    """As in `Prepared`.
-
-    Raises:
-        RefusedError: an attention has no cache that scales could be stored for.
-    """
-    attentions = {
-        f"{model.skeleton.block_name(index)}.{each.path}": each
-        for index in range(len(model.skeleton.blocks))
-        for each in structure.of(index).attentions
-    }
-    require_caches(model.text_config, attentions, shared=bool(model.weights.repeats))
-    return cache_layout(model.weights.holders[path] for path in attentions)
 
 
 def _unreached(model: OpenModel, structure: Structure, plan: Plan) -> int:

@@ -1,6 +1,6 @@
 """Everything that `eval` measures of an artifact, in one result."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,9 @@ from quantkit.eval.contamination import screen_by_manifest
 from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
+from quantkit.grid.kv_cache import CacheScales
 from quantkit.pipeline.folder import ModelFolder
+from quantkit.pipeline.kv_cache import CacheChoice, cached
 from quantkit.pipeline.opening import open_folder
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import engine_support, judge, recipe_gates, require_decidable
@@ -38,6 +40,7 @@ class EvaluationOptions:
     triage: bool = False
     speed: bool = False
     engine: Literal["vllm"] | None = None
+    kv_cache: CacheChoice = "stored"
 
 
 def evaluate_artifact(
@@ -53,9 +56,11 @@ def evaluate_artifact(
     """
     old, given = options.baseline is not None, reference is not None
     require_decidable(options.gates, baseline=old, reference=given)
+    _require_evaluator(options)
     manifest = read_manifest(artifact.folder)
     gates, undecided = recipe_gates(manifest)
     own, other = open_folder(artifact, session), _opened(reference, session)
+    own = replace(own, model=cached(own.model, options.kv_cache))
     extras = _extras(own, other, options, session)
     screen = screen_by_manifest(own, allow=options.allow_overlap)
     found = compare(
@@ -67,7 +72,7 @@ def evaluate_artifact(
         "modules": error_map(manifest.get("modules") or (), manifest.get("expert_tokens")),
         "undecided": undecided,
         "environment": {**found.environment, **machine()},
-        "notes": [*found.notes, *extras.get("notes", ())],
+        "notes": [*found.notes, *_cache_note(own, options), *extras.get("notes", ())],
     }
     if memory := extras.get("memory"):
         plan = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
@@ -76,6 +81,27 @@ def evaluate_artifact(
     found = found.model_copy(update={"kl_level": kl_level(found)})
     outcomes = judge((*gates, *options.gates), found, options.baseline)
     return found.model_copy(update={"gates": list(outcomes)})
+
+
+def _require_evaluator(options: EvaluationOptions) -> None:
+    """Check that another cache is asked of the evaluator alone: others go by the file.
+
+    Raises:
+        InputError: tasks or speed are asked for, too.
+    """
+    asked = {"--tasks": options.tasks, "--speed": options.speed, "--engine": options.engine}
+    others = [name for name, value in asked.items() if value]
+    if others and options.kv_cache != "stored":
+        what = f"--set kv_cache={options.kv_cache} does not go with {others[0]}"
+        raise InputError(what, why="it reads the cache from the artifact", hint="one of the two")
+
+
+def _cache_note(artifact: ModelFolder, options: EvaluationOptions) -> tuple[str, ...]:
+    if not artifact.model.cache:
+        return ("keys and values in 16 bits",) if options.kv_cache == "16-bit" else ()
+    ones = all(scales == CacheScales(1.0, 1.0) for scales in artifact.model.cache.values())
+    how = "with scales of 1" if ones else "by the scales of the artifact"
+    return (f"keys and values rounded to fp8 {how}",)
 
 
 def _opened(reference: Source | None, session: Session) -> ModelFolder | Path | None:

@@ -2,13 +2,15 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import quantkit
 from quantkit.core import registry
+from quantkit.core.errors import InputError
 from quantkit.core.progress import Progress
-from quantkit.results.schema import SweepRun
+from quantkit.results.schema import EvalResult, SweepRun
 from quantkit.runs.sweep.journal import Attempt
 
 
@@ -46,3 +48,25 @@ def test_what_a_runner_sends_elsewhere_holds_no_console(
     )  # fmt: skip
     assert sent
     assert {run.status for run in swept.runs} == {"done"}
+
+
+def test_a_cache_of_fp8_costs_quality_and_one_of_16_bits_none(
+    tiny_checkpoint: Callable[..., Path],
+) -> None:
+    folder = str(tiny_checkpoint("llama", dtype="bfloat16"))
+
+    def measured(kv_cache: Any) -> EvalResult:
+        return quantkit.evaluate(
+            folder, reference=folder, windows=2, sequence_length=64, kv_cache=kv_cache, device="cpu"
+        )
+
+    plain, coarse = measured("16-bit"), measured("fp8")
+    assert plain.kl is not None
+    assert coarse.kl is not None
+    assert plain.kl.mean == 0 < coarse.kl.mean
+    assert any("fp8 with scales of 1" in note for note in coarse.notes)
+
+
+def test_another_cache_reaches_the_evaluator_alone(tiny_checkpoint: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match="--speed"):
+        quantkit.evaluate(str(tiny_checkpoint("llama")), kv_cache="fp8", speed=True, device="cpu")

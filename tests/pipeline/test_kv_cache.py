@@ -20,6 +20,7 @@ from quantkit.pipeline.blockloop import _run
 from quantkit.pipeline.build import build, solver_of
 from quantkit.pipeline.cache_pause import least_error
 from quantkit.pipeline.groups import BlockState, Groups
+from quantkit.pipeline.kv_cache import cached
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
 from quantkit.pipeline.write import planned_tensors
@@ -162,6 +163,19 @@ def test_the_cache_of_generated_text_is_rounded(artifact: OpenModel) -> None:
         first = model(IDS[:, :-1], use_cache=True)
         last = model(IDS[:, -1:], past_key_values=first.past_key_values).logits
     torch.testing.assert_close(last, whole[:, -1:], rtol=0, atol=0.02)
+
+
+def test_another_cache_than_the_stored_one(
+    artifact: OpenModel, tiny_checkpoint: TinyCheckpoint
+) -> None:
+    """Engines assume scales of 1 where a file has none."""
+    assert cached(artifact, "stored") is artifact
+    assert cached(artifact, "16-bit").cache == {}
+    assert cached(artifact, "fp8").cache == artifact.cache
+    plain = open_model(tiny_checkpoint("llama", dtype="bfloat16"))
+    assert cached(plain, "fp8").cache == dict.fromkeys(artifact.cache, CacheScales(1.0, 1.0))
+    with pytest.raises(RefusedError, match="latent"):
+        cached(open_model(tiny_checkpoint("latent_attention")), "fp8")
 
 
 @pytest.mark.parametrize(
