@@ -52,7 +52,8 @@ def test_options_are_handed_on_and_figures_are_lines(
     flags = (
         "--reference ref --text t.txt --protocol wikitext2-2048 --sequence-length 64 --windows 4 "
         "--save-reference kept --set reference_form=topk --set allow_overlap=true --triage "
-        "--set kv_cache=fp8 --tasks a,b --gate kl.mean<1 --baseline old.json --device cpu --trust-remote-code"
+        "--set kv_cache=fp8 --tasks a,b --gate kl.mean<1 --baseline old.json --device cpu "
+        "--trust-remote-code"
     )
     code, out, _ = quantkit("eval", "out", *flags.split())
     assert code == 0
