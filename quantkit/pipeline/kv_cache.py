@@ -1,8 +1,10 @@
 """The scales of a KV cache: which attentions have some, and their tensors in an artifact."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -11,8 +13,10 @@ from quantkit.core.facts import Layout
 from quantkit.core.format import KEY_SCALE, VALUE_SCALE
 from quantkit.grid.kv_cache import CacheScales
 from quantkit.model.attentions import Attention
-from quantkit.model.opened import OpenModel
 from quantkit.model.structure import Structure, trace_structure
+
+if TYPE_CHECKING:
+    from quantkit.model.opened import OpenModel
 
 WITHOUT = "the same without `kv_cache`"
 CacheChoice = Literal["stored", "16-bit", "fp8"]
