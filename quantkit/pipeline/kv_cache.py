@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,29 +12,12 @@ from quantkit.core.facts import Layout
 from quantkit.core.format import KEY_SCALE, VALUE_SCALE
 from quantkit.grid.kv_cache import CacheScales
 from quantkit.model.attentions import Attention
-from quantkit.model.structure import Structure, trace_structure
 
 if TYPE_CHECKING:
     from quantkit.model.opened import OpenModel
+    from quantkit.model.structure import Structure
 
 WITHOUT = "the same without `kv_cache`"
-CacheChoice = Literal["stored", "16-bit", "fp8"]
-"""A cache as the file states it; in 16 bits; in e4m3 by the file's scales, or by 1 without any."""
-
-
-def cached(model: OpenModel, choice: CacheChoice) -> OpenModel:
-    """The model with another cache of keys and values.
-
-    Raises:
-        RefusedError: an attention has no cache that can be rounded.
-    """
-    if choice == "stored":
-        return model
-    if choice == "16-bit":
-        return replace(model, cache={})
-    structure = trace_structure(model.skeleton, model.weights.repeats, model.device)
-    ones = dict.fromkeys(caches_of(model, structure), CacheScales(1.0, 1.0))
-    return replace(model, cache={**ones, **model.cache})
 
 
 def caches_of(model: OpenModel, structure: Structure) -> tuple[str, ...]:

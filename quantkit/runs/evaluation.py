@@ -18,8 +18,8 @@ from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
 from quantkit.grid.kv_cache import CacheScales
+from quantkit.pipeline.cached import CacheChoice, cached
 from quantkit.pipeline.folder import ModelFolder
-from quantkit.pipeline.kv_cache import CacheChoice, cached
 from quantkit.pipeline.opening import open_folder
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import engine_support, judge, recipe_gates, require_decidable

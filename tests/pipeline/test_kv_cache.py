@@ -19,8 +19,8 @@ from quantkit.model.opened import OpenModel, load_dense
 from quantkit.pipeline.blockloop import _run
 from quantkit.pipeline.build import build, solver_of
 from quantkit.pipeline.cache_pause import least_error
+from quantkit.pipeline.cached import cached
 from quantkit.pipeline.groups import BlockState, Groups
-from quantkit.pipeline.kv_cache import cached
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
 from quantkit.pipeline.write import planned_tensors
