@@ -112,6 +112,14 @@ class Structure:
         """The structure of block `index`."""
         return self.kinds[self.blocks[index]]
 
+    def attentions(self, skeleton: Skeleton) -> dict[str, Attention]:
+        """All attentions by their full paths."""
+        return {
+            f"{skeleton.block_name(index)}.{each.path}": each
+            for index in range(len(skeleton.blocks))
+            for each in self.of(index).attentions
+        }
+
 
 def trace_structure(
     skeleton: Skeleton, repeats: Mapping[str, str] = NONE, device: torch.device = CPU

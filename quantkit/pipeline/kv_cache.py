@@ -1,9 +1,7 @@
 """The scales of a KV cache: which attentions have some, and their tensors in an artifact."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,26 +11,7 @@ from quantkit.core.format import KEY_SCALE, VALUE_SCALE
 from quantkit.grid.kv_cache import CacheScales
 from quantkit.model.attentions import Attention
 
-if TYPE_CHECKING:
-    from quantkit.model.opened import OpenModel
-    from quantkit.model.structure import Structure
-
 WITHOUT = "the same without `kv_cache`"
-
-
-def caches_of(model: OpenModel, structure: Structure) -> tuple[str, ...]:
-    """The full paths of the attentions, all of which have a cache.
-
-    Raises:
-        RefusedError: one has no cache that could be rounded.
-    """
-    attentions = {
-        f"{model.skeleton.block_name(index)}.{each.path}": each
-        for index in range(len(model.skeleton.blocks))
-        for each in structure.of(index).attentions
-    }
-    require_caches(model.text_config, attentions, shared=bool(model.weights.repeats))
-    return tuple(attentions)
 
 
 def require_caches(config: Any, attentions: Mapping[str, Attention], *, shared: bool) -> None:

@@ -21,7 +21,7 @@ from quantkit.model.chain import require_chain, require_own_weights
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import Skeleton, is_linear, linear_facts
 from quantkit.model.structure import Structure, trace_structure
-from quantkit.pipeline.kv_cache import cache_layout, caches_of
+from quantkit.pipeline.kv_cache import cache_layout, require_caches
 from quantkit.recipes.options import checked_options
 
 MOST = 0.9
@@ -63,19 +63,14 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     """
     model = model.dense()
     method, output, engines, options = parts_of(recipe)
-    if method.needs_inputs and recipe.calibration.samples == 0:
-        raise InputError(f"method {method.name} needs calibration text", hint="--samples 128")
-    if recipe.scheme.activation in STATIC and recipe.calibration.samples == 0:
-        what = "static scales of activations need calibration text"
-        raise InputError(what, hint="--samples 128")
-    if recipe.kv_cache and recipe.calibration.samples == 0:
-        raise InputError("scales of a KV cache need calibration text", hint="--samples 128")
+    _require_text(recipe, method)
     require_own_weights(model.skeleton, model.weights.repeats)
     structure = trace_structure(model.skeleton, model.weights.repeats, model.device)
     require_chain(model.skeleton)
-    holders = model.weights.holders
-    cached = caches_of(model, structure) if recipe.kv_cache else ()
-    cache = cache_layout(holders[path] for path in cached)
+    attentions = structure.attentions(model.skeleton) if recipe.kv_cache else {}
+    if recipe.kv_cache:
+        require_caches(model.text_config, attentions, shared=bool(model.weights.repeats))
+    cache = cache_layout(model.weights.holders[path] for path in attentions)
     facts, idle, routers = linears_of(model, structure)
     plan = make_plan(recipe, facts, rules_of(method, output, engines))
     if warning := unloaded(output):
@@ -95,6 +90,17 @@ def prepare(model: OpenModel, recipe: Recipe) -> Prepared:
     prepared = Prepared(model, structure, plan, method, output, options, cache)
     output.config(model_facts(prepared))  # raises where the format cannot describe the model
     return prepared
+
+
+def _require_text(recipe: Recipe, method: Method) -> None:
+    needs = {
+        f"method {method.name} needs": method.needs_inputs,
+        "static scales of activations need": recipe.scheme.activation in STATIC,
+        "scales of a KV cache need": recipe.kv_cache is not None,
+    }
+    for what in (what for what, needed in needs.items() if needed):
+        if recipe.calibration.samples == 0:
+            raise InputError(f"{what} calibration text", hint="--samples 128")
 
 
 def _unreached(model: OpenModel, structure: Structure, plan: Plan) -> int:
