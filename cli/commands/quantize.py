@@ -51,7 +51,7 @@ def quantize(
         typer.Option(
             metavar="N|channel|tensor|128x128",
             help="Weights that share a scale; smaller groups take more bytes and reduce the error. "
-            "Default: the largest of 128, 64, 32 that divides.",
+            "Default: the largest of 128, 64, 32 that divides; floats have their own.",
         ),
     ] = None,
     symmetric: Annotated[

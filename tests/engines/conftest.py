@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ from quantkit.grid.dynamic8 import dynamic_book, nested_scales
 from quantkit.grid.nearest import nearest
 from quantkit.grid.normal4 import NF4
 from quantkit.grid.qtensor import DoubleQuant, QTensor
+from quantkit.model.open import open_model
+from quantkit.model.opened import OpenModel
 
 log = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[2]
@@ -297,3 +299,19 @@ def _nf4(weight: torch.Tensor, scheme: Scheme) -> QTensor:
         absmax = nested_scales(nested)
     codes = ((blocks / absmax[:, None])[..., None] - NF4).abs().argmin(-1).to(torch.uint8)
     return QTensor(codes.view(weight.shape), absmax, None, scheme, nested)
+
+
+def decompressed(
+    folders: Mapping[str, Path], folder: Path, run_script: Callable[..., None]
+) -> Iterator[tuple[str, OpenModel, dict[str, torch.Tensor]]]:
+    """By name, each artifact and the weights that transformers makes of it, in both ways.
+
+    The job and the weights lie in `folder`.
+    """
+    job = {name: str(path) for name, path in folders.items()}
+    (folder / "job.json").write_text(json.dumps(job))
+    run_script("transformers", "decompress.py", str(folder / "job.json"))
+    for name, path in folders.items():
+        model = open_model(path)
+        for how in ("loaded", "dequantized"):
+            yield name, model, load_file(folder / f"{name}-{how}.safetensors")

@@ -15,7 +15,7 @@ from quantkit.core.scheme import Scheme
 from quantkit.engines.transformers import ENGINE
 from quantkit.model.open import open_model
 from tests.conftest import WIDE
-from tests.engines.conftest import TOKENS, interpreter
+from tests.engines.conftest import TOKENS, decompressed, interpreter
 
 
 def answers(
@@ -99,23 +99,17 @@ def test_transformers_decodes_experts_in_floats_bit_for_bit(
             made = quantkit.quantize(source, out, recipe=recipe, evaluate=False)
             assert made.engines["transformers"] is None, (family, name)
             folders[out.name] = out
-    job = {name: str(folder) for name, folder in folders.items()}
-    (tmp_path / "job.json").write_text(json.dumps(job))
-    run_script("transformers", "decompress.py", str(tmp_path / "job.json"))
-    for name, folder in folders.items():
-        model = open_model(folder)
-        for how in ("loaded", "dequantized"):
-            weights = load_file(tmp_path / f"{name}-{how}.safetensors")
-            fused = [n for n in weights if n.endswith(".gate_up_proj")]
-            assert len(fused) == 2, name
-            for layer in (n.removesuffix(".gate_up_proj") for n in fused):
-                for i, found in enumerate(weights[f"{layer}.gate_up_proj"]):
-                    gate, up, down = (
-                        model.qtensor(f"{layer}.{i}.{part}_proj").dequantize(found.dtype)
-                        for part in ("gate", "up", "down")
-                    )
-                    assert torch.equal(found, torch.cat([gate, up])), (name, how, layer, i)
-                    assert torch.equal(weights[f"{layer}.down_proj"][i], down), (name, how, i)
+    for name, model, weights in decompressed(folders, tmp_path, run_script):
+        fused = [n for n in weights if n.endswith(".gate_up_proj")]
+        assert len(fused) == 2, name
+        for layer in (n.removesuffix(".gate_up_proj") for n in fused):
+            for i, found in enumerate(weights[f"{layer}.gate_up_proj"]):
+                gate, up, down = (
+                    model.qtensor(f"{layer}.{i}.{part}_proj").dequantize(found.dtype)
+                    for part in ("gate", "up", "down")
+                )
+                assert torch.equal(found, torch.cat([gate, up])), (name, layer, i)
+                assert torch.equal(weights[f"{layer}.down_proj"][i], down), (name, i)
 
 
 @pytest.mark.parametrize("output", ["compressed-tensors", "fp8"])

@@ -5,20 +5,17 @@ Half of the symmetric scales are negative. The bounds are what the kernels' own 
 or bf16, its fused kernel and bitsandbytes compute in bf16, compressed-tensors decompresses exactly.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.engines.transformers import ENGINE
-from quantkit.model.open import open_model
-from tests.engines.conftest import Written, interpreter
+from tests.engines.conftest import Written, decompressed, interpreter
 
 W4, W4_ASYMMETRIC, W4_CHANNEL = Scheme(), Scheme(symmetric=False), Scheme(group_size=None)
 W3_ASYMMETRIC = Scheme("int", 3, 64, symmetric=False)
@@ -175,21 +172,15 @@ def test_refuses_cut_blocks_that_transformers_reads_as_others(
 def check_weights(
     folders: dict[str, Path], run_script: Callable[..., None], tmp_path: Path
 ) -> None:
-    job = {name: str(folder) for name, folder in folders.items()}
-    (tmp_path / "job.json").write_text(json.dumps(job))
-    run_script("transformers", "decompress.py", str(tmp_path / "job.json"))
-    for name, folder in folders.items():
-        model = open_model(folder)
-        for how in ("loaded", "dequantized"):
-            weights = load_file(tmp_path / f"{name}-{how}.safetensors")
-            assert len(weights) == 14
-            for linear, weight in weights.items():
-                if model.scheme(linear) is None:
-                    ours = model.parameter(f"{linear}.weight")
-                else:
-                    ours = model.qtensor(linear).dequantize(weight.dtype)
-                assert torch.equal(weight, ours), (name, how, linear)
-                assert str(weight.dtype).removeprefix("torch.") == name.rpartition("-")[2]
+    for name, model, weights in decompressed(folders, tmp_path, run_script):
+        assert len(weights) == 14
+        for linear, weight in weights.items():
+            if model.scheme(linear) is None:
+                ours = model.parameter(f"{linear}.weight")
+            else:
+                ours = model.qtensor(linear).dequantize(weight.dtype)
+            assert torch.equal(weight, ours), (name, linear)
+            assert str(weight.dtype).removeprefix("torch.") == name.rpartition("-")[2]
 
 
 @pytest.mark.parametrize("output", ["gptq", "gptq-v2", "awq", "bitsandbytes"])
