@@ -1,6 +1,7 @@
 """A quantization scheme: grid, bits and groups of a weight, and the dtype of its activation."""
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -47,7 +48,7 @@ class Scheme:
     @property
     def kind(self) -> Any:
         """The entry of its grid, a `core.grid.Grid`; recipes and formats name known ones."""
-        return import_module(f"quantkit.grids.{self.grid.replace('-', '_')}").GRID
+        return _entry(self.grid)
 
     def label(self) -> str:
         """Short name for tables: `W4 g64 sym`, `NF4 g64 double`, `W8A8 channel sym`."""
@@ -90,6 +91,11 @@ class Scheme:
         """The dtype in which a format stores scales, for a `model` of a dtype."""
         found: str = self.kind.scale_dtype(self, model)
         return found
+
+
+@cache  # a plan of a large model asks for its schemes' grids thousands of times
+def _entry(grid: str) -> Any:
+    return import_module(f"quantkit.grids.{grid.replace('-', '_')}").GRID
 
 
 def word_count(size: int, bits: int) -> int:
