@@ -20,6 +20,9 @@ def recipe_schema() -> dict[str, Any]:
     properties = schema["properties"]
     for key, folder in REGISTRIES.items():
         properties[key] |= {"enum": list(names(folder))}
+    for block, unstated in (("SchemeBlock", ()), ("OverrideBlock", (None,))):
+        known = {"enum": [*names("grids"), *unstated]}
+        schema["$defs"][block]["properties"]["grid"] |= known
     properties["engines"]["items"] |= {"enum": list(names("engines"))}
     properties["extends"] = {"type": "string", "description": "the shipped recipe to start from"}
     methods: list[Method] = [load("methods", name, "METHOD") for name in names("methods")]

@@ -189,7 +189,7 @@ def _named(name: str) -> Document:
 def _of_method(method: Method) -> Document:
     """The first grid of a method, in the default's format or else the first one that holds it."""
     label = METHOD_LABEL + method.name
-    grid, bits = method.grids[0]
+    grid, bits = method.pairs[0]
     formats = (_named(DEFAULT).data["format"], *names("formats"))
     sizes = load("grids", grid, "GRID").group_sizes[:1]
     for size, output in product((*sizes, None), formats):

@@ -135,8 +135,8 @@ def _solving(
     method: Method, inputs: dict[int, torch.Tensor], generator: torch.Generator
 ) -> Solving:
     """Seconds of a method per unit of `Work`, by non-negative least squares of relative errors."""
-    known = (s for s in SCHEMES if (s.grid, s.bits) in method.grids)
-    scheme = next(known, Scheme(*method.grids[0], 64))
+    known = (s for s in SCHEMES if (s.grid, s.bits) in method.pairs)
+    scheme = next(known, Scheme(*method.pairs[0], 64))
     options, rows = method.options(), []
     for outputs, width in SHAPES:
         stats = _statistics(inputs[width])

@@ -27,6 +27,7 @@ class Grid:
         linears that engines fuse: a scale of all scales spans all of them.
     dequantize(qtensor): its weight, fp32 (out_features, in_features), a new tensor.
     contradiction(scheme): a sentence that states which fields contradict each other, or None.
+    method: the method that alone solves it; empty where all do that take any grid.
     group_sizes: of these, the group size `auto` takes the largest that divides every width; with
         none it is one scale per channel.
     """
@@ -39,6 +40,7 @@ class Grid:
     rounding: Callable[[Scheme, torch.dtype, Sequence[torch.Tensor]], Rounding]
     dequantize: Callable[[QTensor], torch.Tensor]
     contradiction: Callable[[Scheme], str | None]
+    method: str = ""
     group_sizes: tuple[int, ...] = ()
 
 

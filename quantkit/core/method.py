@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from quantkit.core import registry
 from quantkit.core.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class Method:
         methods that fold scales have it.
     options: the frozen dataclass of the method's options, all with defaults; its docstring
         describes them, and `quantkit recipes schema` shows it.
-    grids: the supported (grid, bits) pairs; `--method` without a recipe of that name uses the
-        first.
+    grids: the supported (grid, bits) pairs, or "any": those of all grids, but for ones with a
+        method of their own. `--method` without a recipe of that name uses the first of `pairs`.
     needs_inputs: whether the method needs calibration.
     by_rows: whether the rows of a weight are quantized independently of each other.
     workspace(group): peak bytes that `quantize` and `rescale` allocate for a group, in addition to
@@ -99,7 +100,7 @@ class Method:
     name: str
     summary: str
     paper: str
-    grids: tuple[tuple[str, int], ...]
+    grids: tuple[tuple[str, int], ...] | Literal["any"]
     needs_inputs: bool
     options: type[Any]
     workspace: Callable[[GroupShape], int]
@@ -109,3 +110,15 @@ class Method:
         | None
     ) = None
     by_rows: bool = True
+
+    @property
+    def pairs(self) -> tuple[tuple[str, int], ...]:
+        """The (grid, bits) pairs that it supports, the most usual one first."""
+        return _shared_pairs() if self.grids == "any" else self.grids
+
+
+def _shared_pairs() -> tuple[tuple[str, int], ...]:
+    """Those of all grids without a method of their own, integers first."""
+    names = sorted(registry.names("grids"), key=lambda name: name != Scheme.grid)
+    grids = [registry.load("grids", name, "GRID") for name in names]
+    return tuple((grid.name, bits) for grid in grids if not grid.method for bits in grid.bits)

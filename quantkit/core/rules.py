@@ -7,20 +7,24 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Check, LinearFacts
 from quantkit.core.format import Format
+from quantkit.core.grid import Grid
 from quantkit.core.method import Method
 from quantkit.core.scheme import KVCache, Scheme
 
 
 def rules_of(method: Method, output: Format, engines: Sequence[Engine]) -> list[Check]:
     """The rules for every scheme; each returns a sentence that states the violation, or None."""
+    pairs = method.pairs
 
     def method_check(scheme: Scheme, _: LinearFacts) -> str | None:
-        if (scheme.grid, scheme.bits) in method.grids:
+        grid: Grid = scheme.kind
+        if (grid.name, scheme.bits) in pairs:
             return None
-        near = sorted((abs(b - scheme.bits), b) for grid, b in method.grids if grid == scheme.grid)
-        hint = f"--bits {near[0][1]}" if near else f"--set scheme.grid={min(method.grids)[0]}"
+        own = f"--method {grid.method}" if grid.method else f"--set scheme.grid={pairs[0][0]}"
+        near = sorted((abs(b - scheme.bits), b) for name, b in pairs if name == grid.name)
+        hint = f"--bits {near[0][1]}" if near else own
         return (
-            f"method {method.name} does not support {scheme.grid} with {scheme.bits} bits; "
+            f"method {method.name} does not support {grid.name} with {scheme.bits} bits; "
             f"try: {hint}"
         )
 

@@ -20,8 +20,6 @@ FLOAT_GROUPS = (16, 32)
 """Weights that share a scale in NVFP4, and in MXFP4 and MXFP8."""
 INTEGERS = tuple(("int", bits) for bits in (4, 8, 3, 2, 5, 6, 7))
 """The integer grids, as (grid, bits), that formats hold."""
-FLOATS = (("fp8", 8), ("mxfp8", 8), ("mxfp4", 4), ("nvfp4", 4))
-"""The grids of floats."""
 NESTED_SIZE = 256
 """Scales of NF4 that share one fp32 scale of their own under double quantization."""
 

@@ -65,6 +65,7 @@ GRID = Grid(
     scale_dtype=scale_dtype,
     rounding=rounding,
     dequantize=dequantize,
+    method="nf4",
     group_sizes=GROUP_SIZES,
     contradiction=contradiction,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quantkit.core.method import GroupShape, Method, Solved
-from quantkit.core.scheme import FLOATS, INTEGERS, Scheme
+from quantkit.core.scheme import Scheme
 from quantkit.grid.threads import one_thread
 from quantkit.grid.workspace import FP32, copies, folding, square
 
@@ -110,7 +110,7 @@ METHOD = Method(
     name="awq",
     summary="channel scales folded into the producer, then round to nearest; no solve",
     paper="AWQ, arXiv 2306.00978; scales and clipping from the Hessian instead of forwards",
-    grids=(*INTEGERS, *FLOATS),
+    grids="any",
     needs_inputs=True,
     options=AwqOptions,
     workspace=workspace,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from quantkit.core.errors import QuantkitError
 from quantkit.core.method import GroupShape, Method, Solved
-from quantkit.core.scheme import FLOATS, INTEGERS, Scheme
+from quantkit.core.scheme import Scheme
 from quantkit.grid.kernel import DEVICES, SIZES
 from quantkit.grid.threads import one_thread
 from quantkit.grid.tiles import rows_at_once, tiles
@@ -340,7 +340,7 @@ METHOD = Method(
     name="gptq",
     summary="column by column with error feedback; the best at 3 and 4 bits",
     paper="GPTQ, arXiv 2210.17323; as LDLQ, arXiv 2307.13304; order by GAR, arXiv 2505.14638",
-    grids=(*INTEGERS, *FLOATS),
+    grids="any",
     needs_inputs=True,
     options=GptqOptions,
     workspace=workspace,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quantkit.core.method import GroupShape, Method, Solved
-from quantkit.core.scheme import FLOATS, INTEGERS, Scheme
+from quantkit.core.scheme import Scheme
 from quantkit.grid.threads import one_thread
 from quantkit.grid.workspace import copies, rounding_each
 
@@ -54,7 +54,7 @@ METHOD = Method(
     name="rtn",
     summary="round to nearest, scales searched; no solve",
     paper="the baseline of all others; scale search after OCTAV (arXiv 2206.06501) and llama.cpp",
-    grids=(*INTEGERS, *FLOATS),
+    grids="any",
     needs_inputs=False,
     options=RtnOptions,
     workspace=workspace,

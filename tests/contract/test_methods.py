@@ -66,10 +66,10 @@ def weights() -> list[torch.Tensor]:
 
 
 def schemes(method: Method) -> list[Scheme]:
-    if ("nf4", 4) in method.grids:
+    if ("nf4", 4) in method.pairs:
         return [Scheme("nf4", 4, 64, double_quant=double) for double in (False, True)]
-    bits = sorted(bits for grid, bits in method.grids if grid == "int")
-    floats = [each for each in FLOATS if (each.grid, each.bits) in method.grids]
+    bits = sorted(bits for grid, bits in method.pairs if grid == "int")
+    floats = [each for each in FLOATS if (each.grid, each.bits) in method.pairs]
     sizes = (32, 64, 128, None)
     return [*floats, *(Scheme("int", *each) for each in product(bits, sizes, (True, False)))]
 
@@ -86,7 +86,7 @@ def faults(method: Method, key: str) -> Iterator[str]:
         yield f"name is that of its file, `{key}`"
     if not (method.summary and method.paper):
         yield "summary and paper say what it does and where it is from"
-    if not method.grids or not set(method.grids) <= GRIDS:
+    if not method.pairs or not set(method.pairs) <= GRIDS:
         yield f"grids are some of {sorted(GRIDS)}"
     yield from option_faults(method)
     yield from workspace_faults(method)
@@ -186,7 +186,7 @@ def test_no_method_is_made_without(field: str) -> None:
 def test_it_is_offered_without_a_recipe_file(method: Method) -> None:
     recipe = build_recipe(method=method.name)
     assert recipe.method == method.name
-    assert (recipe.scheme.grid, recipe.scheme.bits) in method.grids
+    assert (recipe.scheme.grid, recipe.scheme.bits) in method.pairs
     assert method.name in [info.name for info in list_recipes()]
     assert load_recipe(method.name) == recipe
 

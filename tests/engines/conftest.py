@@ -19,7 +19,7 @@ from quantkit.core import registry
 from quantkit.core.facts import LinearFacts, ModelFacts
 from quantkit.core.format import Format
 from quantkit.core.grid import rounding_of
-from quantkit.core.scheme import FLOATS, NESTED_SIZE, Scheme
+from quantkit.core.scheme import NESTED_SIZE, Scheme
 from quantkit.grid.activation import input_scale, inputs_change
 from quantkit.grid.dynamic8 import dynamic_book, nested_scales
 from quantkit.grid.nearest import nearest
@@ -259,7 +259,7 @@ def round_to_nearest(weight: torch.Tensor, scheme: Scheme, dtype: torch.dtype) -
     """
     if scheme.grid == "nf4":
         return _nf4(weight, scheme)
-    if (scheme.grid, scheme.bits) in FLOATS:
+    if scheme.grid != "int":
         return _floats(weight, scheme, dtype)
     outputs, inputs = weight.shape
     groups = weight.view(outputs, scheme.groups(inputs), -1)

@@ -54,6 +54,8 @@ def test_options_are_those_of_the_method(name: str) -> None:
         {"method": "gptq", "format": "gguf"},
         {"extends": "gptq", "engines": ["llama.cpp"]},
         {"extends": "gptq", "scheme": {"bits": 9}},
+        {"extends": "gptq", "scheme": {"grid": "int5"}},
+        {"extends": "gptq", "overrides": [{"match": "*", "grid": "int5"}]},
         {"extends": "gptq", "speed": "high"},
         {"method": "gptq", "format": "gptq", "options": {"damp": "much"}},
     ],

@@ -26,10 +26,10 @@ def schemes_of(
         InputError: no width, grid or group size, or one that the method does not support.
     """
     method: Method = registry.load("methods", METHOD, "METHOD")
-    legal = sorted({width for _, width in method.grids})
+    legal = sorted({width for _, width in method.pairs})
     if not bits or set(bits) - set(legal):
         raise _unknown("--bits", bits, legal)
-    known = dict.fromkeys(grid for grid, _ in method.grids)
+    known = dict.fromkeys(grid for grid, _ in method.pairs)
     if not grids or set(grids) - set(known):
         raise _unknown("--grid", grids, known)
     if not group_sizes:
