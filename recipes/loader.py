@@ -194,7 +194,7 @@ def _of_method(method: Method) -> Document:
     sizes = load("grids", grid, "GRID").group_sizes[:1]
     for size, output in product((*sizes, None), formats):
         found: Format = load("formats", output, "FORMAT")
-        if found.check(Scheme(grid, bits, size), ANY_LINEAR) is None:
+        if found.check(Scheme(grid, bits, size).stored(), ANY_LINEAR) is None:
             scheme = {"grid": grid, "bits": bits, "group_size": "auto" if size else "channel"}
             data = {"name": method.name, "description": method.summary, "method": method.name}
             return Document(data | {"format": found.name, "scheme": scheme}, {(): label})

@@ -136,7 +136,7 @@ def _solving(
 ) -> Solving:
     """Seconds of a method per unit of `Work`, by non-negative least squares of relative errors."""
     known = (s for s in SCHEMES if (s.grid, s.bits) in method.pairs)
-    scheme = next(known, Scheme(*method.pairs[0], 64))
+    scheme = next(known, Scheme(*method.pairs[0], 64).stored())
     options, rows = method.options(), []
     for outputs, width in SHAPES:
         stats = _statistics(inputs[width])

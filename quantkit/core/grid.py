@@ -21,13 +21,19 @@ class Grid:
 
     bits: the widths it has, the most usual one first.
     label(scheme): short name of a scheme for tables: `W4 g64 sym`.
-    scale_dtype(scheme, model): the dtype in which scales are stored, for a model of a dtype; both
-        as torch names them.
     rounding(scheme, scale_dtype, weights): the grid for `weights`, fp32 (rows, in_features), of
         linears that engines fuse: a scale of all scales spans all of them.
-    dequantize(qtensor): its weight, fp32 (out_features, in_features), a new tensor.
     contradiction(scheme): a sentence that states which fields contradict each other, or None.
+    examples: schemes that it has, which tests run on; they differ in all that formats may treat.
+    stored_as: the grid whose codes and scales, of as many bits, hold its numbers exactly: formats
+        and engines know that one alone. It states the next two then; otherwise this grid does.
+    scale_dtype(scheme, model): the dtype in which scales are stored, for a model of a dtype; both
+        as torch names them. Those of 16 and 32 bits are floats, which may be divided.
+    dequantize(qtensor): its weight, fp32 (out_features, in_features), a new tensor.
     method: the method that alone solves it; empty where all do that take any grid.
+    zero_points: whether it has them, where a scheme is not symmetric.
+    flattened: whether groups run over the flattened weight, so that they may cross rows.
+    buffers: how often a panel of fp32 is held while it becomes codes (`grid.workspace`).
     group_sizes: of these, the group size `auto` takes the largest that divides every width; with
         none it is one scale per channel.
     """
@@ -36,11 +42,16 @@ class Grid:
     summary: str
     bits: tuple[int, ...]
     label: Callable[[Scheme], str]
-    scale_dtype: Callable[[Scheme, str], str]
     rounding: Callable[[Scheme, torch.dtype, Sequence[torch.Tensor]], Rounding]
-    dequantize: Callable[[QTensor], torch.Tensor]
     contradiction: Callable[[Scheme], str | None]
+    examples: tuple[Scheme, ...]
+    stored_as: str = ""
+    scale_dtype: Callable[[Scheme, str], str] | None = None
+    dequantize: Callable[[QTensor], torch.Tensor] | None = None
     method: str = ""
+    zero_points: bool = False
+    flattened: bool = False
+    buffers: int = 2
     group_sizes: tuple[int, ...] = ()
 
 

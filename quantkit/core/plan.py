@@ -72,8 +72,8 @@ class Plan:
 
     @property
     def by_name(self) -> dict[str, Scheme | None]:
-        """Linear -> its scheme, None where it is left dense."""
-        return {each.linear.name: each.scheme for each in self.dispositions}
+        """Linear -> its scheme as it is read, None where it is left dense."""
+        return {d.linear.name: d.scheme.read if d.scheme else None for d in self.dispositions}
 
     @property
     def skipped(self) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _group_fault(scheme: Scheme, linear: LinearFacts, legal: str) -> str | None:
-    if scheme.grid == "nf4" or scheme.rows != 1:  # blocks of the flattened weight, or cut ones
+    if scheme.storage.flattened or scheme.rows != 1:  # blocks of the flattened weight, or cut ones
         return None
     if not scheme.group_size or linear.in_features % scheme.group_size == 0:
         return None

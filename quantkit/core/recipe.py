@@ -42,7 +42,7 @@ class SchemeSpec:
     def resolve(self, automatic: int | None) -> Scheme:
         """The scheme with `auto` replaced by `automatic` (None: channel)."""
         size, rows = SPREADS.get(self.group_size, (self.group_size, 1))
-        return Scheme(
+        scheme = Scheme(
             self.grid,
             self.bits,
             automatic if size == "auto" else size,  # type: ignore[arg-type]  # else a number
@@ -51,6 +51,7 @@ class SchemeSpec:
             self.double_quant,
             rows,
         )
+        return scheme.stored()
 
 
 @dataclass(frozen=True)

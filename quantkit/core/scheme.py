@@ -1,6 +1,6 @@
 """A quantization scheme: grid, bits and groups of a weight, and the dtype of its activation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal
@@ -33,6 +33,8 @@ class Scheme:
     row-major flattened weight. `rows` output rows share their scales; None: all of them.
     `activation` is the quantization of the input at run time; None leaves it unquantized.
     `double_quant` stores the scales of NF4 in 8 bits themselves (QLoRA, arXiv 2305.14314, 3).
+    `rounded_to` is the grid whose numbers weights are rounded to, where `grid` only stores them
+    (see `stored`); methods and tables go by it, formats and engines by `grid`.
     """
 
     grid: str = "int"
@@ -42,11 +44,27 @@ class Scheme:
     activation: Activation | None = None
     double_quant: bool = False
     rows: int | None = 1
+    rounded_to: str = ""
 
     @property
     def kind(self) -> Any:
-        """The entry of its grid, a `core.grid.Grid`; recipes and formats name known ones."""
+        """The grid that weights are rounded to, a `core.grid.Grid`; recipes and formats know it."""
+        return _entry(self.rounded_to or self.grid)
+
+    @property
+    def storage(self) -> Any:
+        """The grid that says what stored codes and scales stand for, a `core.grid.Grid`."""
         return _entry(self.grid)
+
+    def stored(self) -> "Scheme":
+        """The scheme by the grid whose codes and scales hold its numbers (`Grid.stored_as`)."""
+        holder: str = self.kind.stored_as
+        return replace(self, grid=holder, rounded_to=self.kind.name) if holder else self
+
+    @property
+    def read(self) -> "Scheme":
+        """What a reader of the file finds: not what stored codes were rounded to."""
+        return replace(self, rounded_to="") if self.rounded_to else self
 
     def label(self) -> str:
         """Short name for tables: `W4 g64 sym`, `NF4 g64 double`, `W8A8 channel sym`."""
@@ -85,9 +103,15 @@ class Scheme:
         """Number of scales along the outputs."""
         return 1 if self.rows is None else -(-out_features // self.rows)
 
+    def scale_count(self, out_features: int, in_features: int) -> int:
+        """Number of scales of a weight."""
+        if self.storage.flattened:
+            return -(-out_features * in_features // (self.group_size or out_features * in_features))
+        return self.scale_rows(out_features) * self.groups(in_features)
+
     def scale_dtype(self, model: str) -> str:
         """The dtype in which a format stores scales, for a `model` of a dtype."""
-        found: str = self.kind.scale_dtype(self, model)
+        found: str = self.storage.scale_dtype(self, model)
         return found
 
 

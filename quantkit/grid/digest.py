@@ -20,10 +20,10 @@ def codes_sha256(qtensor: QTensor) -> str:
     scheme, scales, zeros = qtensor.scheme, qtensor.scales, qtensor.zeros
     parts = {"codes": qtensor.codes, "scales": scales.float() if scales.itemsize > 1 else scales}
     grid: str = scheme.grid
-    if scheme.grid == "nf4":
-        grid = f"nf4 in blocks of {scheme.group_size or qtensor.codes.numel()}"
-    elif scheme.grid != "int":
-        grid = f"{scheme.grid} {scheme.spread}"
+    if scheme.storage.flattened:
+        grid += f" in blocks of {scheme.group_size or qtensor.codes.numel()}"
+    elif not scheme.storage.zero_points:
+        grid += f" {scheme.spread}"
     elif zeros is None:
         parts["zeros"] = torch.full_like(scales, 1 << (scheme.bits - 1), dtype=torch.uint8)
     else:

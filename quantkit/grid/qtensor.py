@@ -44,5 +44,5 @@ class QTensor:
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """A new weight (out_features, in_features): in fp32, rounded once to `dtype`."""
-        weight: torch.Tensor = self.scheme.kind.dequantize(self)
+        weight: torch.Tensor = self.scheme.storage.dequantize(self)
         return weight.to(dtype)

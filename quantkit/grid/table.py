@@ -1,4 +1,4 @@
-"""Numbers that a table lists, the first of which has the code 0."""
+"""Numbers that a table lists."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 
 @dataclass(frozen=True)
 class Table:
-    """`listed` numbers in ascending order, 256 at most."""
+    """`listed` numbers in ascending order, 256 at most, with the codes from `first` on."""
 
     listed: tuple[float, ...]
+    first: int = 0
 
     @property
     def largest(self) -> float:
@@ -26,8 +27,8 @@ class Table:
         """uint8 codes of the nearest numbers to fp32 ones of any shape."""
         table = torch.tensor(self.listed, device=numbers.device)
         found = torch.bucketize(numbers, (table[1:] + table[:-1]) / 2, out_int32=True)
-        return found.to(torch.uint8)
+        return found.add_(self.first).to(torch.uint8)
 
     def values(self, codes: torch.Tensor) -> torch.Tensor:
         """fp32 numbers of uint8 codes of any shape."""
-        return torch.tensor(self.listed, device=codes.device)[codes.int()]
+        return torch.tensor(self.listed, device=codes.device)[codes.int() - self.first]

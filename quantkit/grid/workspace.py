@@ -37,9 +37,9 @@ def searching(group: GroupShape, weights: int) -> int:
 
 def rounding(group: GroupShape, weights: int) -> int:
     """Bytes of `nearest`: columns in fp32, codes twice, or beside the codes a group as floats."""
-    panel = FP32 * group.group * weights // group.inputs
-    if group.scheme.grid not in ("int", "nf4"):  # bits beside numbers; blocks are rounded at once
-        panel = 2 * (panel if group.scheme.rows == 1 else FP32 * weights)
+    buffers: int = group.scheme.kind.buffers
+    whole = group.scheme.rows != 1  # blocks are rounded at once
+    panel = buffers * FP32 * (weights if whole else group.group * weights // group.inputs)
     if group.device == "cpu":
         return 5 * weights + max(weights, panel) + searching(group, weights)
     return 5 * weights + scaling(group, weights) + max(weights, panel, searching(group, weights))

@@ -70,4 +70,12 @@ GRID = Grid(
     rounding=rounding,
     dequantize=dequantize,
     contradiction=contradiction,
+    examples=(
+        Scheme("fp8", 8, None),
+        Scheme("fp8", 8, None, activation="fp8-token"),
+        Scheme("fp8", 8, None, rows=None),
+        Scheme("fp8", 8, None, activation="fp8-tensor", rows=None),
+        Scheme("fp8", 8, BLOCK, rows=BLOCK),
+        Scheme("fp8", 8, BLOCK, activation="fp8-group128", rows=BLOCK),
+    ),
 )

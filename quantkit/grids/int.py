@@ -64,6 +64,13 @@ GRID = Grid(
     scale_dtype=scale_dtype,
     rounding=rounding,
     dequantize=dequantize,
+    zero_points=True,
+    buffers=1,
     group_sizes=GROUP_SIZES,
     contradiction=contradiction,
+    examples=(
+        Scheme("int", 4, 64),
+        Scheme("int", 4, 128, symmetric=False),
+        Scheme("int", 8, None, activation="int8-token"),
+    ),
 )

@@ -59,4 +59,5 @@ GRID = Grid(
     dequantize=dequantize,
     group_sizes=(GROUP,),
     contradiction=contradiction,
+    examples=(Scheme("mxfp8", 8, GROUP),),
 )

@@ -66,6 +66,12 @@ GRID = Grid(
     rounding=rounding,
     dequantize=dequantize,
     method="nf4",
+    flattened=True,
     group_sizes=GROUP_SIZES,
     contradiction=contradiction,
+    examples=(
+        Scheme("nf4", 4, 64),
+        Scheme("nf4", 4, 64, double_quant=True),
+        Scheme("nf4", 4, 128),
+    ),
 )

@@ -59,4 +59,5 @@ GRID = Grid(
     dequantize=dequantize,
     group_sizes=(GROUP,),
     contradiction=contradiction,
+    examples=(Scheme("nvfp4", 4, GROUP), Scheme("nvfp4", 4, GROUP, activation="nvfp4")),
 )

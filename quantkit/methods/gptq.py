@@ -309,8 +309,8 @@ def workspace(group: GroupShape) -> int:
     weights, hessian = group.weights, square(group)
     factoring = (3 if group.mixes_tokens else 2) * hessian
     solving = hessian + (_rounding_here if group.device == "cpu" else _rounding_there)(group)
-    if group.mixes_tokens and group.scheme.grid != "int":
-        solving += hessian  # that with the sinks, for sweeps
+    if group.mixes_tokens and group.scheme.kind.name != Scheme.grid:
+        solving += hessian  # that with the sinks, for the sweeps of recipes of other grids
     comparing = hessian + weights + rounding(group, weights)
     return copies(group) + FP32 * weights + max(factoring, solving, comparing)
 

@@ -77,7 +77,7 @@ def _holds(scheme: Scheme, linear: LinearFacts, checks: tuple[Check, ...]) -> bo
 def _as_stated(scheme: Scheme, linear: LinearFacts, overrides: Iterable[Override]) -> bool:
     """Whether a scheme agrees with all overrides of a family that cover the linear."""
     return all(
-        override.grid in (None, scheme.grid)
+        override.grid in (None, scheme.kind.name)
         and override.bits in (None, scheme.bits)
         and override.group_size in (None, "auto", spread_of(scheme))
         and override.symmetric in (None, scheme.symmetric)
@@ -130,6 +130,6 @@ def _alternatives(numbers: Sequence[str], room: int) -> list[str]:
 def _override(match: str, scheme: Scheme | None, base: Scheme) -> Override:
     if scheme is None:
         return Override(match, skip=True)
-    grid = None if scheme.grid == base.grid else scheme.grid
+    grid = None if scheme.kind == base.kind else scheme.kind.name
     size, symmetric = spread_of(scheme), scheme.symmetric
     return Override(match, grid=grid, bits=scheme.bits, group_size=size, symmetric=symmetric)

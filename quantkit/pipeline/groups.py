@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from quantkit.core import registry
+from quantkit.core.facts import STORED
 from quantkit.core.grid import rounding_of
 from quantkit.core.method import Method, Solved
 from quantkit.core.ranks import ALONE, Ranks
@@ -201,8 +202,9 @@ class Groups:
         if pair is None or pair.kind != "linear":
             return pair
         scheme = self.solver.schemes.get(self.state.full(pair.producer))
-        plain = scheme is not None and scheme.rows == 1 and scheme.grid in ("int", "nf4", "fp8")
-        return pair if plain else None
+        if scheme is None or scheme.rows != 1 or scheme.storage.flattened:
+            return None
+        return pair if scheme.scale_dtype(self.state.model.dtype_name) in STORED else None
 
 
 def rescaled(stats: InputStats, s: torch.Tensor) -> InputStats:

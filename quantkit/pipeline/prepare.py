@@ -211,7 +211,7 @@ def model_facts(prepared: Prepared) -> ModelFacts:
     head = skeleton.head or None
     return ModelFacts(
         schemes={
-            name: scheme
+            name: scheme.read
             for linear, scheme in prepared.plan.schemes.items()
             for name in (stored[linear], linear, *again(linear))
         },

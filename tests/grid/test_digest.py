@@ -32,6 +32,25 @@ def test_it_is_what_the_manifest_s_reader_can_compute_anew() -> None:
     assert found == hashlib.sha256(stated).hexdigest()
 
 
+@pytest.mark.parametrize(
+    ("scheme", "scales", "stated"),
+    [
+        (Scheme("nf4", 4, 2), torch.ones(2), b"nf4 in blocks of 2"),
+        (Scheme("nf4", 4, None), torch.ones(1), b"nf4 in blocks of 4"),
+        (Scheme("fp8", 8, 128, rows=128), torch.ones(1, 1), b"fp8 128x128"),
+        (Scheme("mxfp4", 4, 32), torch.ones(2, 1), b"mxfp4 g32"),
+    ],
+    ids=str,
+)
+def test_grids_without_zero_points_state_their_groups(
+    scheme: Scheme, scales: torch.Tensor, stated: bytes
+) -> None:
+    codes = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
+    known = b"\ncodes uint8 [2, 2]\n\x01\x02\x03\x04scales float32 %a\n" % list(scales.shape)
+    expected = hashlib.sha256(stated + known + b"\x00\x00\x80\x3f" * scales.numel())
+    assert codes_sha256(QTensor(codes, scales, None, scheme)) == expected.hexdigest()
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_number_counts(scheme: Scheme, random_qtensor: Callable[..., QTensor]) -> None:
     q = random_qtensor(scheme, 4, 128)

@@ -88,3 +88,8 @@ def test_the_largest_weight_has_the_largest_exponent() -> None:
     for largest in (4.0, 4.5, 6.0, 7.9):
         scale = PowerScales().spanning(torch.tensor([largest]), FOUR.largest)
         assert scale == 1.0  # the rule of the standard: floor(log2 largest) - 2
+
+
+def test_a_search_tries_the_factors_that_it_is_given() -> None:
+    offered = PlainScales(torch.float32, factors=(1.0, 0.5, 0.25)).around(torch.tensor([4.0, 1.0]))
+    assert [scales.tolist() for scales in offered] == [[4.0, 1.0], [2.0, 0.5], [1.0, 0.25]]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantkit.checkpoint.shards import Shard, TensorSpec, artifact_specs, beside, plan_shards
+from quantkit.checkpoint.stored import DTYPE_BYTES
 from quantkit.core.facts import STORED, LinearFacts
 from quantkit.core.figure import Figure
 from quantkit.core.format import Format
@@ -154,14 +155,12 @@ def _computed(tensors: Iterable[PlannedTensor], run: Run) -> int:
     return sum(map(_elements, tensors)) * run.itemsize
 
 
-def _codes_bytes(linear: LinearFacts, scheme: Scheme) -> int:
+def _codes_bytes(linear: LinearFacts, scheme: Scheme, dtype: str) -> int:
     """Bytes of a QTensor: a byte a code, and its scales and zeros."""
-    weights = linear.out_features * linear.in_features
-    if scheme.grid == "nf4":
-        return weights + 4 * -(-weights // (scheme.group_size or weights))
-    groups = scheme.scale_rows(linear.out_features) * scheme.groups(linear.in_features)
-    stored = 4 if scheme.activation else 2
-    return weights + groups * (stored if scheme.symmetric else stored + 1)
+    scale = DTYPE_BYTES[STORED.get(scheme.scale_dtype(dtype), "U8")]
+    count = scheme.scale_count(linear.out_features, linear.in_features)
+    stored = scale if scheme.symmetric else scale + 1
+    return linear.out_features * linear.in_features + count * stored
 
 
 def _encoded_bytes(linear: LinearFacts, scheme: Scheme, run: Run) -> int:
@@ -239,7 +238,8 @@ def _block(
             f"{gathered:,} B + {run.method.name} on `{first.name}` {solving:,} B"
         )
         yield Figure("solving", weights + done + paused + gathered + solving, rule)
-        done += sum(_codes_bytes(*quantized[tensor.name]) for tensor in group)
+        dtype = _dtype_name(run)
+        done += sum(_codes_bytes(*quantized[tensor.name], dtype) for tensor in group)
     if run.holding.replayed and groups:
         widest = max(quantized[group[0].name][0].in_features for group in groups)
         kept = 0 if run.holding.offloaded else run.models * run.own * run.hidden * run.itemsize

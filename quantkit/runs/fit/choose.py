@@ -225,9 +225,10 @@ def start_with(
 
 
 def _anywhere(scheme: Scheme) -> SchemeSpec:
-    """The scheme, integers by the channel: sizes of groups are judged linear by linear later."""
+    """The scheme, if it can by the channel: sizes of groups are judged linear by linear later."""
     spec = spec_of(scheme)
-    return replace(spec, group_size="channel") if scheme.grid == "int" else spec
+    whole = replace(spec, group_size="channel")
+    return spec if whole.resolve(None).contradiction() else whole
 
 
 def candidates_of(problem: Problem, budget: int) -> tuple[list[_Candidate], float]:

@@ -151,7 +151,7 @@ def read_bytes(total: int, experts: Sequence[tuple[int, int]], active: int) -> i
 
 def spec_of(scheme: Scheme) -> SchemeSpec:
     """The scheme as a recipe states it."""
-    return SchemeSpec(scheme.grid, scheme.bits, spread_of(scheme), scheme.symmetric)
+    return SchemeSpec(scheme.kind.name, scheme.bits, spread_of(scheme), scheme.symmetric)
 
 
 def state_problem(

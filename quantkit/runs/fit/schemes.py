@@ -44,12 +44,14 @@ def schemes_of(
 
 
 def _of_grid(name: str, bits: Sequence[int], group_sizes: Sequence[int | None]) -> Iterator[Scheme]:
-    """The schemes of a grid; those of floats with the groups that it has, fp8 by the channel."""
+    """The schemes of a grid: those of the group sizes that it can have, else of its own."""
     grid: Grid = registry.load("grids", name, "GRID")
-    sizes = group_sizes if name == "int" else grid.group_sizes or (None,)
     for width in bits:
         if width in grid.bits:
-            yield from (Scheme(name, width, size) for size in sizes)
+            wanted = [Scheme(name, width, size).stored() for size in group_sizes]
+            legal = [scheme for scheme in wanted if scheme.contradiction() is None]
+            own = (Scheme(name, width, size).stored() for size in grid.group_sizes or (None,))
+            yield from legal or own
 
 
 def _unknown(option: str, given: Sequence[object], known: Iterable[object]) -> InputError:
