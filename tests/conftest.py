@@ -376,7 +376,7 @@ def random_qtensor() -> Callable[..., Any]:
         draw = torch.Generator().manual_seed(seed)
         shape = (outputs, inputs)
         codes = torch.randint(0, 2**scheme.bits, shape, generator=draw, dtype=torch.uint8)
-        if scheme.grid == "nf4":
+        if scheme.storage.flattened:
             blocks = -(-codes.numel() // (scheme.group_size or 64))
             outer = torch.rand(-(-blocks // 256), generator=draw) + 0.5
             inner = torch.randint(0, 256, (blocks,), generator=draw, dtype=torch.uint8)
@@ -385,7 +385,7 @@ def random_qtensor() -> Callable[..., Any]:
                 return QTensor(codes, nested_scales(nested), None, scheme, nested)
             return QTensor(codes, torch.rand(blocks, generator=draw), None, scheme)
         groups = (scheme.scale_rows(outputs), scheme.groups(inputs))
-        if scheme.grid != "int":
+        if not scheme.storage.zero_points:
             return random_floats(scheme, codes, groups, draw, dtype)
         scales = (torch.randn(groups, generator=draw) * 0.02).to(dtype)
         if scheme.symmetric:

@@ -1,7 +1,8 @@
-"""QTensors of floats that no weight was rounded to."""
+"""QTensors of grids without zero points that no weight was rounded to."""
 
 import torch
 
+from quantkit.core.grid import rounding_of
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import STATIC
 from quantkit.grid.qtensor import QTensor
@@ -14,19 +15,20 @@ def random_floats(
     draw: torch.Generator,
     dtype: torch.dtype,
 ) -> QTensor:
-    """Codes, uint8, with scales that can be stored, one a group: no NaN among either."""
+    """Codes, uint8, with scales that the grid can store, one a group; codes of no number become 0.
+
+    dtype: that of the model.
+    """
     kind = getattr(torch, scheme.scale_dtype(str(dtype).removeprefix("torch.")))
-    stored = torch.randint(1, 127, groups, generator=draw, dtype=torch.uint8)
-    scales = stored if kind == torch.uint8 else stored.view(torch.float8_e4m3fn)
-    if kind == dtype:
-        scales = (torch.rand(groups, generator=draw) + 0.01).to(dtype)
-    if scheme.bits == 8:
-        codes[codes & 127 == 127] = 0  # no number
-    return QTensor(
+    grid = rounding_of(scheme, kind, [torch.randn(4, 4, generator=draw)])
+    scales = torch.exp2(torch.randn(groups, generator=draw) * 4 - 8)
+    found = QTensor(
         codes,
-        scales,
+        grid.stored(grid.storable(scales)),
         None,
         scheme,
-        global_scale=torch.tensor([2.0**7]) if scheme.grid == "nvfp4" else None,
+        global_scale=grid.global_scale,
         input_scale=torch.tensor([2.0**5]) if scheme.activation in STATIC else None,
     )
+    codes[~torch.isfinite(found.dequantize())] = 0
+    return found

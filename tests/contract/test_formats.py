@@ -18,27 +18,23 @@ from quantkit.core import registry
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.facts import STORED, LinearFacts, ModelFacts
 from quantkit.core.format import Format
+from quantkit.core.grid import Grid
 from quantkit.core.scheme import Scheme
 from quantkit.grid.digest import codes_sha256
 from quantkit.grid.qtensor import QTensor
 
 FORMATS = registry.names("formats")
-SCHEMES = [
-    *(
-        Scheme("int", bits, size, symmetric)
-        for bits, size, symmetric in product((2, 3, 4, 8), (32, 64, 128, None), (True, False))
-    ),
-    *(Scheme("int", bits, 64) for bits in (5, 6, 7)),
-    *(Scheme("fp8", 8, None, activation=each) for each in (None, "fp8-token")),
-    *(Scheme("fp8", 8, None, activation=each, rows=None) for each in (None, "fp8-tensor")),
-    *(Scheme("fp8", 8, 128, activation=each, rows=128) for each in (None, "fp8-group128")),
-    Scheme("mxfp8", 8, 32),
-    Scheme("mxfp4", 4, 32),
-    *(Scheme("nvfp4", 4, 16, activation=each) for each in (None, "nvfp4")),
-    Scheme("int", 8, None, symmetric=True, activation="int8-token"),
-    *(Scheme("nf4", 4, 64, double_quant=double) for double in (False, True)),
-    Scheme("nf4", 4, 128),
-]
+GRIDS: list[Grid] = [registry.load("grids", name, "GRID") for name in registry.names("grids")]
+SCHEMES = dict.fromkeys(
+    [
+        *(
+            Scheme("int", bits, size, symmetric)
+            for bits, size, symmetric in product((2, 3, 4, 8), (32, 64, 128, None), (True, False))
+        ),
+        *(Scheme("int", bits, 64) for bits in (5, 6, 7)),
+        *(scheme.stored().read for grid in GRIDS for scheme in grid.examples),
+    ]
+)
 SHAPES = [(32, 128), (96, 256), (40, 128), (1, 128)]
 ODD_SHAPES = [(1, 32), (7, 64), (33, 96), (31, 33), (160, 224), (1000, 100), (5, 7)]
 SKIPPED = "model.layers.1.mlp.down_proj"
@@ -183,7 +179,7 @@ def test_the_config_block_tells_each_linear_its_scheme(output: Format) -> None:
                 assert found == replace(scheme, symmetric=False)
             else:
                 assert found == replace(scheme, group_size=found.group_size if found else None)
-                assert scheme.grid == "nf4" or found == scheme
+                assert scheme.kind.flattened or found == scheme
         assert output.parse(block)(SKIPPED) is None
         assert output.parse(block)("lm_head") is None
 

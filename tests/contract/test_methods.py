@@ -13,7 +13,7 @@ import torch
 
 from quantkit.core import registry
 from quantkit.core.errors import InputError
-from quantkit.core.grid import rounding_of
+from quantkit.core.grid import Grid, rounding_of
 from quantkit.core.method import GroupShape, Method
 from quantkit.core.recipe import Recipe
 from quantkit.core.scheme import Scheme
@@ -25,15 +25,8 @@ from quantkit.stats.inputs import InputStats
 from tests.methods.solving import quantized, rescaled
 
 METHODS = registry.names("methods")
-GRIDS = {(name, bits) for name in registry.names("grids") for bits in Scheme(grid=name).kind.bits}
-FLOATS = (
-    Scheme("fp8", 8, None),
-    Scheme("fp8", 8, 128, rows=128),
-    Scheme("fp8", 8, None, rows=None),
-    Scheme("mxfp8", 8, 32),
-    Scheme("mxfp4", 4, 32),
-    Scheme("nvfp4", 4, 16),
-)
+GRIDS: list[Grid] = [registry.load("grids", name, "GRID") for name in registry.names("grids")]
+PAIRS = {(grid.name, bits) for grid in GRIDS for bits in grid.bits}
 SHAPES = ((96, 128), (33, 128), (1, 128))
 
 
@@ -66,12 +59,15 @@ def weights() -> list[torch.Tensor]:
 
 
 def schemes(method: Method) -> list[Scheme]:
-    if ("nf4", 4) in method.pairs:
-        return [Scheme("nf4", 4, 64, double_quant=double) for double in (False, True)]
     bits = sorted(bits for grid, bits in method.pairs if grid == "int")
-    floats = [each for each in FLOATS if (each.grid, each.bits) in method.pairs]
+    examples = [scheme for grid in GRIDS for scheme in grid.examples if grid.name != "int"]
+    others = [
+        each.stored()
+        for each in examples
+        if (each.grid, each.bits) in method.pairs and each.activation is None
+    ]
     sizes = (32, 64, 128, None)
-    return [*floats, *(Scheme("int", *each) for each in product(bits, sizes, (True, False)))]
+    return [*others, *(Scheme("int", *each) for each in product(bits, sizes, (True, False)))]
 
 
 def dtypes(scheme: Scheme) -> tuple[torch.dtype, ...]:
@@ -86,8 +82,8 @@ def faults(method: Method, key: str) -> Iterator[str]:
         yield f"name is that of its file, `{key}`"
     if not (method.summary and method.paper):
         yield "summary and paper say what it does and where it is from"
-    if not method.pairs or not set(method.pairs) <= GRIDS:
-        yield f"grids are some of {sorted(GRIDS)}"
+    if not method.pairs or not set(method.pairs) <= PAIRS:
+        yield f"grids are some of {sorted(PAIRS)}"
     yield from option_faults(method)
     yield from workspace_faults(method)
 
@@ -220,12 +216,12 @@ def test_quantized_weights_are_well_formed(method: Method, stats: InputStats) ->
                 assert qtensor.codes.is_contiguous()
                 assert qtensor.scales.dtype == dtype
                 assert torch.isfinite(qtensor.scales.float()).all()
-                if scheme.grid != "nf4":
+                if not scheme.storage.flattened:
                     counts = scheme.scale_rows(len(weight)), scheme.groups(128)
                     assert qtensor.scales.shape == counts
                     assert (qtensor.scales.float() != 0).all()
                 assert torch.isfinite(qtensor.dequantize()).all()
-                assert (qtensor.zeros is None) == (scheme.symmetric or scheme.grid == "nf4")
+                assert (qtensor.zeros is None) == scheme.symmetric
                 if qtensor.zeros is not None:
                     assert qtensor.zeros.dtype == torch.uint8
                     assert qtensor.zeros.shape == qtensor.scales.shape
