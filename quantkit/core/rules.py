@@ -34,7 +34,10 @@ def rules_of(method: Method, output: Format, engines: Sequence[Engine]) -> list[
             return fault
         others = (registry.load("formats", name, "FORMAT") for name in registry.names("formats"))
         holding = [other.name for other in others if other.check(scheme, linear) is None]
-        return f"{fault}; try: --format {holding[0]}" if holding else fault
+        if holding:
+            return f"{fault}; try: --format {holding[0]}"
+        known = scheme.kind.name == Scheme.grid
+        return fault if known else f"{fault}; try: --set scheme.grid={Scheme.grid}"
 
     def engine_check(engine: Engine) -> Callable[[Scheme, LinearFacts], str | None]:
         return lambda scheme, linear: load_fault(engine, output, scheme, linear)

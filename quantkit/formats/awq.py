@@ -130,8 +130,11 @@ parse = parser(dict, _scheme_of)
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why the layout, or every engine's kernel for it, cannot hold this linear; None if it can."""
-    if scheme.grid != "int" or scheme.activation or scheme.bits != BITS:
-        return f"format awq stores 4-bit integer weights, not {scheme.label()}; try: --bits 4"
+    fault = f"format awq stores 4-bit integer weights, not {scheme.label()}"
+    if scheme.grid != "int" or scheme.activation:
+        return fault
+    if scheme.bits != BITS:  # a grid that integers only store has no other widths
+        return fault if scheme.rounded_to else f"{fault}; try: --bits 4"
     if linear.transposed:
         return "format awq cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
     inputs, outputs = linear.in_features, linear.out_features

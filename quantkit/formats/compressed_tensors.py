@@ -159,7 +159,7 @@ parse = parser(_rules, _scheme_of)
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:
     """Why the layouts cannot hold this linear; None if they can."""
     if scheme.grid not in PARTS:
-        return f"format {NAME} stores integers and floats, not {scheme.label()}; try: --bits 4"
+        return f"format {NAME} stores integers and floats, not {scheme.label()}"
     if linear.transposed:
         return f"format {NAME} cannot store GPT-2's transposed Conv1D weights; try: --format gptq"
     if scheme.rows == 1 and scheme.group_size and linear.in_features % scheme.group_size:
