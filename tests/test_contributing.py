@@ -14,7 +14,10 @@ from quantkit.cli.main import run
 from quantkit.core import registry
 from quantkit.core.format import Format
 from quantkit.core.rules import unloaded
+from quantkit.core.scheme import Scheme
+from quantkit.grid.digest import codes_sha256
 from quantkit.model.embedded_model import FOLDER
+from quantkit.model.open import open_model
 from quantkit.recipes import loader
 from quantkit.recipes.loader import build_recipe, list_recipes, load_family, load_recipe
 
@@ -28,10 +31,12 @@ EXAMPLES = dict(
 def test_every_folder_has_its_example() -> None:
     assert set(EXAMPLES) == {
         "quantkit/methods/absmax.py",
+        "quantkit/grids/ternary.py",
         "quantkit/formats/plain.py",
         "quantkit/engines/mine.py",
         "eval/metrics/surprise.py",
         "cli/commands/formats.py",
+        "recipes/ternary.yaml",
         "recipes/rtn-w8.yaml",
         "recipes/families/delicate.yaml",
     }
@@ -89,6 +94,26 @@ def test_they_are_found_and_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("entries")
+@pytest.mark.parametrize("output", ["gptq", "compressed-tensors"])
+def test_a_grid_is_stored_as_one_that_formats_know(tmp_path: Path, output: str) -> None:
+    recipe = build_recipe("ternary", method="rtn", format=output, samples=0)
+    serving = quantkit.plan(str(FOLDER), recipes=[recipe]).serving
+    assert serving is not None
+    assert "ternary g128 (ternary)" in [build.name for build in serving.builds]
+    result = quantkit.quantize(
+        str(FOLDER), tmp_path / "out", recipe=recipe, device="cpu", evaluate=False
+    )
+    assert {module["scheme"] for module in result.modules} == {"ternary g128"}
+    artifact = open_model(tmp_path / "out")
+    for module in result.modules:
+        qtensor = artifact.qtensor(module["name"])
+        assert qtensor.scheme == Scheme("int", 2, 128)
+        assert set(qtensor.codes.flatten().tolist()) == {1, 2, 3}
+        assert codes_sha256(qtensor) == module["codes_sha256"]
+    assert "ternary" not in (tmp_path / "out" / "config.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("entries")
 def test_the_contracts_hold_for_them(tmp_path: Path) -> None:
     """In a process of its own: tests are parametrized by the registries as they are then."""
     plugin = tmp_path / "plugin.py"
@@ -99,8 +124,17 @@ def test_the_contracts_hold_for_them(tmp_path: Path) -> None:
             folder = str((tmp_path / path).parent)
             lines.append(f"import_module({package!r}).__path__.append({folder!r})")
     plugin.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "plugin", "tests/contract"]
-    command += ["-k", "absmax or plain or mine", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "plugin",
+        "tests/contract",
+        "tests/grids",
+    ]
+    command += ["-k", "absmax or plain or mine or ternary", "-p", "no:cacheprovider"]
     environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1", "PATH": ""}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
