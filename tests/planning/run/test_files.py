@@ -2,18 +2,24 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
+from quantkit.core import registry
 from quantkit.core.errors import RefusedError
+from quantkit.core.facts import LinearFacts
+from quantkit.core.grid import Grid
 from quantkit.core.recipe import Recipe
 from quantkit.core.resources import Files, Memory
+from quantkit.grid.qtensor import QTensor
 from quantkit.planning.model.config import read_architecture
 from quantkit.planning.model.parameters import inventory_from_config
 from quantkit.planning.model.weights import PlannedModel, planned_model
-from quantkit.planning.run.files import artifact_shards, quantized_by
+from quantkit.planning.run.files import _codes_bytes, artifact_shards, quantized_by
 from quantkit.planning.run.quantization import plan_linears, plan_quantization, run_of
 from quantkit.recipes.loader import build_recipe
 from tests.planning.conftest import MODELS
@@ -97,3 +103,16 @@ def test_a_run_is_planned_without_torch() -> None:
         "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("shape", [(96, 256), (40, 128)])
+def test_codes_that_wait_are_counted_as_they_are(
+    shape: tuple[int, int], random_qtensor: Callable[..., QTensor]
+) -> None:
+    grids: list[Grid] = [registry.load("grids", name, "GRID") for name in registry.names("grids")]
+    for scheme in (example.stored() for grid in grids for example in grid.examples):
+        kind = getattr(torch, scheme.scale_dtype("bfloat16"))
+        found = random_qtensor(scheme, *shape, dtype=kind)
+        tensors = (found.codes, found.scales, found.zeros)
+        expected = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        assert _codes_bytes(LinearFacts("x", *shape), scheme, "bfloat16") == expected, scheme
