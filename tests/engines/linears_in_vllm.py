@@ -46,6 +46,16 @@ def stand_in() -> None:
     modules[part + "w4a4_mxfp4"].init_mxfp4_linear_kernel = lambda **_: empty()
     modules[part + "w8a16_fp8"].init_wfp8_a16_linear_kernel = lambda **_: empty()
     modules[part + "wNa16"].choose_mp_linear_kernel = lambda _: empty
+    choose = linear.choose_scaled_mm_linear_kernel
+
+    def choose_or_none(*args: Any, **options: Any) -> Any:
+        """Blocks of FP8 have kernels for processors with AMX alone."""
+        try:
+            return choose(*args, **options)
+        except ValueError:
+            return empty
+
+    linear.choose_scaled_mm_linear_kernel = choose_or_none
 
 
 def keep(found: dict[str, torch.Tensor], *, served: bool) -> None:

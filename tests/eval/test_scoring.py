@@ -16,8 +16,9 @@ HIDDEN = torch.randn(WINDOWS, LENGTH - 1, WIDTH, generator=GENERATOR)
 MOVED = HIDDEN + 0.1 * torch.randn(HIDDEN.shape, generator=GENERATOR)
 TOKENS = torch.randint(0, VOCAB, (WINDOWS, LENGTH), generator=GENERATOR)
 
-ROUNDED: dict[str, Any] = {"rtol": 2e-6, "atol": 0}
-"""Of what a sum of fp32 logits in another order changes: a logit is below 16, its last bit 1e-6."""
+ROUNDED: dict[str, Any] = {"rtol": 1e-5, "atol": 0}
+"""Of what a sum of fp32 logits in another order changes: a logit is below 16, its last bit 1e-6; KL
+is 0.02, of which 3e-6 were seen on processors whose products depend on the width of a tile."""
 Make = Callable[..., EvaluationText]
 
 
