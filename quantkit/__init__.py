@@ -5,6 +5,7 @@ importing this package costs nothing.
 
     make         quantize   fit   dry_run
     measure      evaluate   sweep   report   generate
+    prove        verify
     look ahead   plan   doctor
     try          demo
     recipes      Recipe   Scheme   build_recipe   load_recipe   list_recipes
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from quantkit.api.artifacts import dry_run, fit, quantize
     from quantkit.api.evaluation import demo, evaluate, generate, report, sweep
     from quantkit.api.planning import doctor, plan
+    from quantkit.api.verification import verify
     from quantkit.core.errors import QuantkitError
     from quantkit.core.progress import Progress
     from quantkit.core.recipe import Recipe
@@ -48,6 +50,7 @@ _HOME = {
     "quantize": "api.artifacts",
     "report": "api.evaluation",
     "sweep": "api.evaluation",
+    "verify": "api.verification",
 }
 
 __all__ = [
@@ -69,6 +72,7 @@ __all__ = [
     "quantize",
     "report",
     "sweep",
+    "verify",
 ]
 
 

@@ -138,10 +138,13 @@ class OpenModel:
 
     def scheme(self, linear: str) -> Scheme | None:
         """The scheme of module `linear`; None where it is dense."""
-        if self.format is None or linear in self._plain:
+        return None if linear in self._plain else self.stated(linear)
+
+    def stated(self, linear: str) -> Scheme | None:
+        """As `scheme`, by the config alone, however the linear is stored."""
+        if self.format is None:
             return None
-        stored = self.weights.modules.get(linear, linear)
-        return self._schemes(stored)
+        return self._schemes(self.weights.modules.get(linear, linear))
 
     @cached_property
     def _plain(self) -> frozenset[str]:

@@ -1,0 +1,20 @@
+"""All codes of a weight, or all of its packed words, are the same."""
+
+from collections.abc import Iterator
+
+from quantkit.core.check import Check, Fault
+from quantkit.model.stored_weights import StoredWeight
+
+
+def find(weight: StoredWeight) -> Iterator[Fault]:
+    """The one code, or the one value of a weight that is decoded."""
+    found = weight.qtensor.codes if weight.qtensor is not None else weight.dense
+    if found is None or found.numel() < 2:
+        return
+    first = found.flatten()[0]
+    if bool((found[0] != first).any()) or bool((found != first).any()):
+        return
+    yield Fault(weight.name, f"all {found.numel():,} codes of `{weight.name}` are {first.item():g}")
+
+
+CHECK = Check("weights", "all codes of a weight are equal", "quantize the linear again", find, 1)

@@ -1,0 +1,30 @@
+"""All scales of a weight are the same number, which those of real weights never are."""
+
+from collections.abc import Iterator
+
+import torch
+
+from quantkit.core.check import Check, Fault
+from quantkit.model.stored_weights import StoredWeight
+
+LEAST = 16
+"""Scales that are not all equal by accident."""
+TERNARY = 3
+"""Codes of models that were trained with one scale."""
+
+
+def find(weight: StoredWeight) -> Iterator[Fault]:
+    """The value of all scales in 16 or 32 bits."""
+    qtensor = weight.qtensor
+    if qtensor is None or qtensor.scales.itemsize == 1 or qtensor.scales.numel() < LEAST:
+        return
+    first = qtensor.scales.flatten()[0]
+    if bool((qtensor.scales != first).any()):
+        return
+    if int(torch.bincount(qtensor.codes.flatten()).count_nonzero()) <= TERNARY:
+        return
+    count = qtensor.scales.numel()
+    yield Fault(weight.name, f"all {count:,} scales of `{weight.name}` are {first.item():g}")
+
+
+CHECK = Check("weights", "all scales of a weight are equal", "quantize the linear again", find, 1)

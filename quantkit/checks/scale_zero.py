@@ -1,0 +1,30 @@
+"""A scale of 0 over codes that are not 0: the weights that they stood for are lost."""
+
+from collections.abc import Iterator
+
+from quantkit.core.check import Check, Fault
+from quantkit.model.stored_weights import StoredWeight
+
+
+def find(weight: StoredWeight) -> Iterator[Fault]:
+    """How many groups of integers have such a scale; decoding checks those of floats."""
+    qtensor = weight.qtensor
+    if qtensor is None or qtensor.scheme.grid != "int":
+        return
+    dead = qtensor.scales == 0
+    if not bool(dead.any()):
+        return
+    groups = qtensor.codes.view(*qtensor.scales.shape, -1)[dead]
+    middle = 1 << (qtensor.scheme.bits - 1)
+    zeros = middle if qtensor.zeros is None else qtensor.zeros[dead][:, None]
+    lost = int((groups != zeros).any(dim=1).sum())
+    if lost:
+        yield Fault(
+            weight.name,
+            f"{lost:,} of {dead.numel():,} scales of `{weight.name}` are 0 over codes that are not",
+        )
+
+
+CHECK = Check(
+    "weights", "a scale is 0 over codes that are not", "quantize the linear again", find, 1
+)

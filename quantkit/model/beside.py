@@ -1,0 +1,233 @@
+"""A folder beside the model that it was made of: how far each weight may be from the original.
+
+Methods may fold scales into a linear that a norm or an earlier linear undoes (AWQ, SmoothQuant).
+Such a weight is compared with the original under that scale, which must be found on the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from quantkit.core.grid import rounding_of
+from quantkit.core.scheme import Scheme
+from quantkit.grid.nearest import nearest
+from quantkit.grid.threads import one_thread
+from quantkit.model.declared import Declared
+from quantkit.model.skeleton import is_linear, is_transposed
+from quantkit.model.stored_weights import Comparison, pieces_of
+
+SLACK = 8.0
+"""Squared error over that of rounding to nearest: methods stay below 4, a zero point that is off by
+one is at 13."""
+EQUAL = 1e-4
+"""Squared relative error of a tensor that is only stored in another dtype."""
+LOST = 0.8
+"""Squared relative error of a group of weights that no rounding to 3 bits or more gives."""
+LEAST_GROUP = 16
+ROWS = 256
+"""Rows of a weight from which its rounding error is estimated."""
+FOUND = 0.05
+"""Relative difference of a scale that is folded and the one that undoes it."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """An artifact and its source, both opened by what config and headers say."""
+
+    artifact: Declared
+    source: Declared
+
+    def comparison(self, path: str) -> Comparison | None:
+        """How the weight of linear `path` is compared; None where the source has no such weight."""
+        if self.source.model.place(f"{path}.weight") is None and not self._quantized(path):
+            return None
+        return Comparison(partial(self._near, path), partial(self._like, path))
+
+    def _quantized(self, path: str) -> bool:
+        return any(each.path == path for each in self.source.linears)
+
+    def original(self, path: str) -> torch.Tensor:
+        """The original weight of a linear, fp32 (out_features, in_features)."""
+        return _weight(self.source, path)
+
+    def _near(self, path: str, weight: torch.Tensor, scheme: Scheme | None) -> str | None:
+        original = self.original(path)
+        if original.shape != weight.shape:
+            return f"has shape {tuple(weight.shape)}, the original's {tuple(original.shape)}"
+        sentence = too_far(weight, original, scheme)
+        if sentence is None:
+            return None
+        for scaled in self._scaled(path, weight, original):
+            if too_far(weight, scaled, scheme) is None:
+                return None
+        return sentence
+
+    def _scaled(
+        self, path: str, weight: torch.Tensor, original: torch.Tensor
+    ) -> Iterator[torch.Tensor]:
+        """The original under scales that something else in its block undoes."""
+        block = _block(path)
+        norms = [original, *(original * t for t in self._ratios(block, original.shape[1]))]
+        yield from norms[1:]
+        best = min(norms, key=lambda each: float((weight - each).square().sum()))
+        rows = _fit(weight, best)
+        columns = _fit(weight.T, original.T)
+        for other in self._linears(block):
+            if other == path:
+                continue
+            found, there = _weight(self.artifact, other), self.original(other)
+            if found.shape != there.shape:
+                continue
+            if _undoes(rows, _fit(found.T, there.T)):
+                yield best * rows[:, None]
+            producer = min(
+                (there, *(there * t for t in self._ratios(block, there.shape[1]))),
+                key=lambda each: float((found - each).square().sum()),
+            )
+            if _undoes(_fit(found, producer), columns):
+                yield original * columns
+
+    def _linears(self, block: str) -> list[str]:
+        modules = self.artifact.model.skeleton.model.named_modules()
+        return [p for p, m in modules if is_linear(m) and p.startswith(f"{block}.")]
+
+    def _ratios(self, block: str, size: int) -> tuple[torch.Tensor, ...]:
+        """What vectors of a block were divided by, each fp32 (size,): those of norms."""
+        found = []
+        for name, (place, shape) in self.artifact.dense.items():
+            there = self.source.dense.get(name)
+            if not name.startswith(f"{block}.") or shape != (size,) or place is None:
+                continue
+            if there is None or there[0] is None or not name.endswith(".weight"):
+                continue
+            mine = self.artifact.model.stored(name).float()
+            theirs = self.source.model.stored(name).float()
+            for shift in (0.0, 1.0):  # Gemma's norms multiply by 1 + weight
+                ratio = (theirs + shift) / (mine + shift)
+                if bool(ratio.isfinite().all()) and bool((ratio - 1).abs().max() > 1e-3):
+                    found.append(ratio)
+        return tuple(found)
+
+    def undone(self, name: str) -> bool:
+        """Whether a changed vector of a block is one that its linears undo."""
+        block, (_, shape) = _block(name), self.artifact.dense[name]
+        if not block or len(shape) != 1:
+            return False
+        owner = name.rpartition(".")[0]
+        for path in self._linears(block):
+            weight, original = _weight(self.artifact, path), self.original(path)
+            mine = path == owner or weight.shape[1] == shape[0]
+            if not mine or weight.shape != original.shape:
+                continue
+            scheme = self.artifact.model.scheme(path)
+            changed = too_far(weight, original, scheme) is not None
+            if changed and self._near(path, weight, scheme) is None:
+                return True
+        return False
+
+    def _like(self, path: str, weight: torch.Tensor) -> str | None:
+        """The other linear whose original a weight is nearest to, where it clearly is."""
+        modules = dict(self.source.model.skeleton.model.named_modules())
+        shape = weight.shape
+        for other, module in modules.items():
+            if other == path or not is_linear(module):
+                continue
+            sizes = module.weight.shape[::-1] if is_transposed(module) else module.weight.shape
+            if tuple(sizes) != tuple(shape):
+                continue
+            if float(_relative(weight, self.original(other))) < 0.3:
+                return other
+        return None
+
+    def dense_original(self, name: str) -> Iterator[torch.Tensor] | None:
+        """Slices of the original of a stored tensor; None where it is stored otherwise."""
+        checkpoint, info = self.source.checkpoint, self.source.files.get(name)
+        here = self.artifact.files[name]
+        if info is None or info.shape != here.shape or info.dtype not in ("F32", "F16", "BF16"):
+            return None
+        return pieces_of(checkpoint, name, here)  # as many rows at a time as of the artifact's
+
+
+def _weight(declared: Declared, path: str) -> torch.Tensor:
+    """The decoded weight of a linear, fp32 (out_features, in_features)."""
+    model = declared.model
+    module = model.skeleton.model.get_submodule(path)
+    weight = model.parameter(f"{path}.weight")
+    return (weight.T if is_transposed(module) else weight).float()
+
+
+def too_far(weight: torch.Tensor, original: torch.Tensor, scheme: Scheme | None) -> str | None:
+    """A sentence where a weight, fp32 (out, in), is further off than its scheme explains."""
+    error, limit = float(_relative(weight, original)), expected_error(original, scheme)
+    if not error <= limit:
+        return (
+            f"is {error**0.5:.1%} away from the original, of which its bits explain "
+            f"{limit**0.5:.1%} at most"
+        )
+    if scheme is None or scheme.rows != 1 or scheme.bits < 3 or scheme.grid == "nf4":
+        return None
+    size = scheme.group_size or weight.shape[1]
+    if weight.shape[1] % size or size < LEAST_GROUP:
+        return None
+    groups = (len(weight), -1, size)
+    off = (weight - original).view(groups).square().sum(-1)
+    lost = int((off > LOST * original.view(groups).square().sum(-1)).sum())
+    if not lost:
+        return None
+    return f"has {lost:,} of {off.numel():,} groups that are nothing like the original's"
+
+
+@one_thread()
+def expected_error(original: torch.Tensor, scheme: Scheme | None) -> float:
+    """The largest squared relative error that a scheme explains, by rounding to nearest."""
+    if scheme is None:
+        return EQUAL
+    sample = original
+    if scheme.grid == "nf4":  # its blocks run over the flattened weight
+        size = scheme.group_size or original.numel()
+        sample = original.flatten()[: original.numel() // size * size].view(-1, size)
+    if scheme.rows == 1 and len(sample) > ROWS:
+        sample = sample[:: -(-len(sample) // ROWS)].contiguous()
+    dtype = getattr(torch, scheme.scale_dtype("bfloat16"))
+    rounded = nearest(sample, None, scheme, rounding_of(scheme, dtype, [sample]))
+    if scheme.grid == "nf4":
+        rounded = replace(rounded, scales=rounded.scales.flatten())
+    return SLACK * max(float(_relative(rounded.dequantize(), sample)), EQUAL / 10)
+
+
+def _relative(weight: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """|weight - original|^2 / |original|^2, a scalar."""
+    size = original.square().sum().clamp_min(1e-30)
+    return (weight - original).square().sum() / size
+
+
+def _fit(weight: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """The factor of each row (rows,) by which the original is nearest to a weight."""
+    size = original.square().sum(1).clamp_min(1e-30)
+    return (weight * original).sum(1) / size
+
+
+def _undoes(rows: torch.Tensor, columns: torch.Tensor) -> bool:
+    """Whether scales of outputs are undone by those of inputs, heads repeated where they are."""
+    if len(columns) % len(rows):
+        return False
+    again = len(columns) // len(rows)
+    if bool(((rows - 1).abs() < FOUND).all()):
+        return False
+    for count in {1, *(2**k for k in range(9) if len(rows) % 2**k == 0)}:
+        spread = rows.view(count, -1).repeat_interleave(again, 0).flatten()
+        off = (spread * columns - 1).abs()
+        if float(off.median()) < FOUND and float(off.quantile(0.9)) < 4 * FOUND:
+            return True
+    return False
+
+
+def _block(path: str) -> str:
+    """The path of the block that a module or tensor is in: up to the first number."""
+    words = path.split(".")
+    at = next((i for i, word in enumerate(words) if word.isdigit()), None)
+    return "" if at is None else ".".join(words[: at + 1])

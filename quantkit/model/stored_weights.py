@@ -1,0 +1,135 @@
+"""Tensors as `verify` looks at them: one quantized weight, or a slice of another tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+
+from quantkit.checkpoint.checkpoint import Checkpoint
+from quantkit.checkpoint.stored import TensorInfo
+from quantkit.core.errors import QuantkitError
+from quantkit.core.facts import LinearFacts
+from quantkit.core.scheme import Scheme
+from quantkit.grid.digest import codes_sha256
+from quantkit.grid.qtensor import QTensor
+
+PIECE = 64 * 2**20
+"""Bytes of a tensor that are in memory at a time."""
+Reference = Callable[[QTensor], bool]
+"""Whether a weight is the one that was written, or near enough to the original one."""
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """One quantized weight with all its tensors in memory.
+
+    `names`: the stored name of each part. `scheme` None: it is in floats with scales whose layout
+    only headers state, and `decode` gives it dense. `digest` is that of the manifest; `digests`
+    those of all its weights, by digest. `beside` compares it with the original. `ordered`: the
+    config says that groups are in another order than the inputs.
+    """
+
+    name: str
+    tensors: Mapping[str, torch.Tensor]
+    names: Mapping[str, str]
+    scheme: Scheme | None
+    facts: LinearFacts | None
+    format: str | None
+    decode: Callable[[], QTensor | torch.Tensor]
+    digest: str | None = None
+    digests: Mapping[str, str] | None = None
+    beside: Comparison | None = None
+    ordered: bool = False
+
+    @cached_property
+    def _decoded(self) -> QTensor | torch.Tensor | QuantkitError:
+        try:
+            return self.decode()
+        except QuantkitError as error:
+            return error
+
+    @property
+    def error(self) -> QuantkitError | None:
+        """Why it cannot be decoded; None where it can."""
+        return self._decoded if isinstance(self._decoded, QuantkitError) else None
+
+    @property
+    def qtensor(self) -> QTensor | None:
+        """Its codes and scales; None where it cannot be decoded, or is decoded to a dense one."""
+        return self._decoded if isinstance(self._decoded, QTensor) else None
+
+    @property
+    def dense(self) -> torch.Tensor | None:
+        """The weight that a coded one is decoded to; None where it has codes and a scheme."""
+        return self._decoded if isinstance(self._decoded, torch.Tensor) else None
+
+    @cached_property
+    def found_digest(self) -> str | None:
+        """The hash of its codes and scales."""
+        return None if self.qtensor is None else codes_sha256(self.qtensor)
+
+    @cached_property
+    def is_wrong(self) -> bool:
+        """Whether it is known not to be the weight that it should be."""
+        return (
+            self.qtensor is not None
+            and self.reference is not None
+            and not self.reference(self.qtensor)
+        )
+
+    @property
+    def reference(self) -> Reference | None:
+        """What tells whether a weight in the place of this one would be right."""
+        if self.digest is not None:
+            return lambda qtensor: codes_sha256(qtensor) == self.digest
+        return self.beside.is_near if self.beside is not None else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A weight beside the original's, however that is stored.
+
+    `near(weight)`: a sentence that says how far a weight, fp32 (out, in), is from the original
+    beyond what its scheme explains; None where it is not. `like(weight)`: the name of another
+    linear of the original that it is near.
+    """
+
+    near: Callable[[torch.Tensor, Scheme | None], str | None]
+    like: Callable[[torch.Tensor], str | None]
+
+    def is_near(self, qtensor: QTensor) -> bool:
+        """Whether a weight is as near as its scheme lets it be."""
+        return self.near(qtensor.dequantize(), qtensor.scheme) is None
+
+
+@dataclass(frozen=True)
+class DenseTensor:
+    """A tensor that is stored as numbers, read in slices; `kind`: what it is of.
+
+    `original` gives the slices of the original; `undone` whether others undo a difference.
+    """
+
+    name: str
+    info: TensorInfo
+    checkpoint: Checkpoint
+    kind: Literal["weight", "other"] = "weight"
+    original: Callable[[], Iterator[torch.Tensor] | None] | None = None
+    undone: Callable[[], bool] | None = None
+
+    def pieces(self) -> Iterator[torch.Tensor]:
+        """Its slices along the first dimension, in order."""
+        yield from pieces_of(self.checkpoint, self.name, self.info)
+
+
+def pieces_of(checkpoint: Checkpoint, name: str, info: TensorInfo) -> Iterator[torch.Tensor]:
+    """Slices of a stored tensor along its first dimension, at most PIECE bytes each."""
+    if not info.shape or info.nbytes <= PIECE:
+        yield checkpoint.tensor(name)
+        return
+    rows = max(1, PIECE * info.shape[0] // info.nbytes)
+    for start in range(0, info.shape[0], rows):
+        yield checkpoint.tensor(name, slice(start, min(start + rows, info.shape[0])))

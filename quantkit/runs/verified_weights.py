@@ -1,0 +1,101 @@
+"""The tensors of a folder as subjects of checks: which there are, and how each is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Literal
+
+from quantkit.checkpoint.checkpoint import Checkpoint
+from quantkit.checkpoint.coded import Coded
+from quantkit.checkpoint.quantization import quantization_block
+from quantkit.grid.qtensor import QTensor
+from quantkit.model.beside import Beside
+from quantkit.model.declared import Declared, DeclaredLinear
+from quantkit.model.stored_weights import DenseTensor, StoredWeight
+
+Read = Callable[[], StoredWeight]
+NUMBERS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+
+
+def dense_tensors(declared: Declared, beside: Beside | None) -> Iterator[DenseTensor]:
+    """Each stored tensor of the model that is not part of a quantized weight, once."""
+    coded = declared.coding.tensors if declared.coding else {}
+    seen = set()
+    for path, (place, _) in declared.dense.items():
+        for name in place.names if place else ():
+            if name in seen or name in coded:
+                continue
+            seen.add(name)
+            original = partial(beside.dense_original, name) if beside else None
+            undone = partial(beside.undone, path) if beside else None
+            info = declared.files[name]
+            yield DenseTensor(name, info, declared.checkpoint, "weight", original, undone)
+
+
+def raw_tensors(checkpoint: Checkpoint) -> Iterator[DenseTensor]:
+    """Each tensor of a folder whose model is not known."""
+    for name, info in checkpoint.names.items():
+        if info.dtype in NUMBERS:
+            kind: Literal["weight", "other"] = "weight" if name.endswith(".weight") else "other"
+            yield DenseTensor(name, info, checkpoint, kind)
+
+
+def stored_weights(declared: Declared, beside: Beside | None) -> Iterator[tuple[str, int, Read]]:
+    """Name, stored bytes and reader of each quantized weight, in the order of the model."""
+    if declared.coding is not None:
+        for name, coded in declared.coding.tensors.items():
+            stored = name.removesuffix(".weight")
+            size = sum(declared.files[part].nbytes for part in coded.parts.values())
+            yield stored, size, partial(_coded, declared, name, coded, beside)
+        return
+    digests = {str(m.get("name")): str(m.get("codes_sha256")) for m in _modules(declared)}
+    for linear in declared.linears:
+        names = {part: name for part, name in linear.parts.items() if name}
+        size = sum(declared.files[name].nbytes for name in names.values())
+        yield linear.stored, size, partial(_linear, declared, linear, names, digests, beside)
+
+
+def _modules(declared: Declared) -> list[Mapping[str, object]]:
+    found = declared.manifest.get("modules")
+    return [each for each in found or [] if "codes_sha256" in each]
+
+
+def _coded(declared: Declared, name: str, coded: Coded, beside: Beside | None) -> StoredWeight:
+    checkpoint = declared.checkpoint
+    raw = {part: checkpoint.as_stored(stored) for part, stored in coded.parts.items()}
+    decode = partial(checkpoint.tensor, name)
+    stored = name.removesuffix(".weight")
+    paths = (path for path, there in declared.model.weights.modules.items() if there == stored)
+    path = next(paths, stored)
+    compared = beside.comparison(path) if beside else None
+    return StoredWeight(stored, raw, coded.parts, None, None, None, decode, beside=compared)
+
+
+def _linear(
+    declared: Declared,
+    linear: DeclaredLinear,
+    names: Mapping[str, str],
+    digests: Mapping[str, str],
+    beside: Beside | None,
+) -> StoredWeight:
+    tensors = {part: declared.checkpoint.tensor(name) for part, name in names.items()}
+    output = declared.format
+    assert output is not None
+
+    def decode() -> QTensor:
+        return output.decode(tensors, linear.scheme, linear.facts)
+
+    return StoredWeight(
+        linear.stored,
+        tensors,
+        names,
+        linear.scheme,
+        linear.facts,
+        output.name,
+        decode,
+        digests.get(linear.path) or digests.get(linear.stored),
+        {digest: name for name, digest in digests.items()},
+        beside.comparison(linear.path) if beside else None,
+        bool((quantization_block(declared.checkpoint.config) or {}).get("desc_act")),
+    )
