@@ -13,7 +13,8 @@ def find(survey: Survey) -> Iterator[Fault]:
         if shard in survey.shards and name not in survey.shards[shard]:
             home = survey.home(name)
             where = f"it is in `{home}`" if home else "no file contains it"
-            yield Fault(name, f"`{INDEX}` states that `{name[:200]}` is in `{shard}`: {where}")
+            said = f"`{INDEX}` states that `{name[:200]}` is in `{shard}`: {where}"
+            yield Fault(name, said, explains=(INDEX,))
 
 
 CHECK = Check(

@@ -24,6 +24,8 @@ def find(declared: Declared) -> Iterator[Fault]:
         if other is not None:
             found.setdefault((linear.scheme, other), []).append(linear)
     for (stated, stored), linears in found.items():
+        if stated.symmetric != stored.symmetric and len(linears) == 1 < len(declared.linears):
+            continue  # a stray tensor rather than another scheme
         names = tuple(each.stored for each in linears)
         yield Fault(
             "config.json" if len(names) > 1 or len(declared.linears) == 1 else names[0],

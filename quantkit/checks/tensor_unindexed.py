@@ -18,7 +18,8 @@ def find(survey: Survey) -> Iterator[Fault]:
             continue
         for name in tensors:
             if name not in survey.index:
-                yield Fault(name, f"`{name}` is in `{shard}` and not in `{INDEX}`")
+                said = f"`{name}` is in `{shard}` and not in `{INDEX}`"
+                yield Fault(name, said, explains=(INDEX,))
 
 
 CHECK = Check(
