@@ -68,11 +68,8 @@ def _fits(
         return scheme == linear.scheme  # its own fault, if any, is another check's
     layout = declared.format.layout(scheme, facts, declared.model.dtype_name)
     stored = beside.get(linear.stored, {})
-    if scheme != linear.scheme and set(stored) != set(layout):
-        return False
-    return all(
-        part not in stored or stored[part][1] == shape for part, (_, shape) in layout.items()
-    )
+    same = set(stored) == set(layout)
+    return same and all(stored[part][1] == shape for part, (_, shape) in layout.items())
 
 
 CHECK = Check(

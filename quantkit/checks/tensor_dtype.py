@@ -7,6 +7,7 @@ from quantkit.model.declared import Declared
 
 FLOATS = ("F32", "F16", "BF16", "F64")
 WHOLE = ("I64", "I32")
+"""Dtypes in which tools write the shape of a packed weight."""
 
 
 def find(declared: Declared) -> Iterator[Fault]:
@@ -15,7 +16,8 @@ def find(declared: Declared) -> Iterator[Fault]:
         for part, (dtype, _) in linear.layout.items():
             name = linear.parts[part]
             found = declared.files[name].dtype if name else dtype
-            if not _same(found, dtype):
+            same = found == dtype or {found, dtype} <= set(FLOATS)
+            if not same and (part != "weight_shape" or found not in WHOLE):
                 yield Fault(str(name), f"`{name}` is {found}, and {dtype} in its format")
     floats = {
         name
@@ -35,10 +37,6 @@ def find(declared: Declared) -> Iterator[Fault]:
                 f"`{stored}` is {found}, and a float in the model: config.json does not say how "
                 "it is quantized",
             )
-
-
-def _same(found: str, expected: str) -> bool:
-    return found == expected or any({found, expected} <= set(kind) for kind in (FLOATS, WHOLE))
 
 
 CHECK = Check(

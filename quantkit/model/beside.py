@@ -30,6 +30,8 @@ LOST = 0.8
 LEAST_GROUP = 16
 ROWS = 256
 """Rows of a weight from which its rounding error is estimated."""
+MOVED = 1e-3
+"""Least change of a norm that folds a scale."""
 FOUND = 0.05
 """Relative difference of a scale that is folded and the one that undoes it."""
 
@@ -97,35 +99,41 @@ class Beside:
 
     def _ratios(self, block: str, size: int) -> tuple[torch.Tensor, ...]:
         """What vectors of a block were divided by, each fp32 (size,): those of norms."""
-        found = []
-        for name, (place, shape) in self.artifact.dense.items():
-            there = self.source.dense.get(name)
-            if not name.startswith(f"{block}.") or shape != (size,) or place is None:
-                continue
-            if there is None or there[0] is None or not name.endswith(".weight"):
-                continue
-            mine = self.artifact.model.stored(name).float()
-            theirs = self.source.model.stored(name).float()
-            for shift in (0.0, 1.0):  # Gemma's norms multiply by 1 + weight
-                ratio = (theirs + shift) / (mine + shift)
-                if bool(ratio.isfinite().all()) and bool((ratio - 1).abs().max() > 1e-3):
-                    found.append(ratio)
-        return tuple(found)
+        names = (
+            name
+            for name, (_, shape) in self.artifact.dense.items()
+            if name.startswith(f"{block}.") and shape == (size,) and name.endswith(".weight")
+        )
+        return tuple(ratio for name in names for ratio in self._ratios_of(name))
+
+    def _ratios_of(self, name: str) -> list[torch.Tensor]:
+        """What one vector may have been divided by: norms multiply by it, Gemma's by 1 + it."""
+        here, there = (each.dense.get(name, (None,))[0] for each in (self.artifact, self.source))
+        if here is None or there is None:
+            return []
+        mine = self.artifact.model.stored(name).float()
+        theirs = self.source.model.stored(name).float()
+        found = [(theirs + shift) / (mine + shift) for shift in (0.0, 1.0)]
+        return [r for r in found if bool(r.isfinite().all() & ((r - 1).abs().max() > MOVED))]
 
     def undone(self, name: str) -> bool:
         """Whether a changed vector of a block is one that its linears undo."""
         block, (_, shape) = _block(name), self.artifact.dense[name]
         if not block or len(shape) != 1:
             return False
-        owner = name.rpartition(".")[0]
+        owner, _, key = name.rpartition(".")
+        if key == "bias" and f"{owner}.weight" in self.artifact.dense:
+            return self.undone(f"{owner}.weight")  # of a norm
+        ratios = self._ratios_of(name)
         for path in self._linears(block):
-            weight, original = _weight(self.artifact, path), self.original(path)
-            mine = path == owner or weight.shape[1] == shape[0]
-            if not mine or weight.shape != original.shape:
-                continue
             scheme = self.artifact.model.scheme(path)
-            changed = too_far(weight, original, scheme) is not None
-            if changed and self._near(path, weight, scheme) is None:
+            weight, original = _weight(self.artifact, path), self.original(path)
+            if weight.shape != original.shape or too_far(weight, original, scheme) is None:
+                continue
+            if path == owner and self._near(path, weight, scheme) is None:
+                return True
+            fits = (original * ratio for ratio in ratios if len(ratio) == weight.shape[1])
+            if any(too_far(weight, each, scheme) is None for each in fits):
                 return True
         return False
 
@@ -216,12 +224,11 @@ def _undoes(rows: torch.Tensor, columns: torch.Tensor) -> bool:
     if len(columns) % len(rows):
         return False
     again = len(columns) // len(rows)
-    if bool(((rows - 1).abs() < FOUND).all()):
-        return False
     for count in {1, *(2**k for k in range(9) if len(rows) % 2**k == 0)}:
         spread = rows.view(count, -1).repeat_interleave(again, 0).flatten()
-        off = (spread * columns - 1).abs()
-        if float(off.median()) < FOUND and float(off.quantile(0.9)) < 4 * FOUND:
+        moved = (spread - 1).abs() > FOUND
+        off = (spread * columns - 1).abs()[moved]
+        if len(off) and float(off.median()) < FOUND and float(off.quantile(0.9)) < 4 * FOUND:
             return True
     return False
 

@@ -31,7 +31,8 @@ def test_one_flipped_bit(copied: Copied, form: str, part: str) -> None:
     folder = copied(form)
 
     def flip(tensor: torch.Tensor) -> torch.Tensor:
-        tensor.view(-1).view(torch.uint8)[40] ^= 2
+        flat = tensor.view(-1).view(torch.uint8)
+        flat[40 % len(flat)] ^= 2
         return tensor
 
     folder.change(f"{Q}.{part}", flip)
