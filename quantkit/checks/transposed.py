@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from quantkit.core.check import Check, Fault
+from quantkit.model.distance import SUSPECT
 from quantkit.model.stored_weights import StoredWeight
 
 
@@ -12,8 +13,8 @@ def find(weight: StoredWeight) -> Iterator[Fault]:
     if qtensor is None or weight.beside is None or not weight.is_wrong:
         return
     rows, columns = qtensor.codes.shape
-    turned = qtensor.dequantize().T
-    if rows == columns and weight.beside.near(turned.contiguous(), qtensor.scheme) is None:
+    turned = qtensor.dequantize().T.contiguous()
+    if rows == columns and weight.beside.near(turned, qtensor.scheme, SUSPECT) is None:
         yield Fault(weight.name, f"`{weight.name}` is the transpose of the original weight")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from quantkit.core.check import LAST, Check, Fault
 from quantkit.core.scheme import Scheme
+from quantkit.model.distance import WRONG
 from quantkit.model.stored_weights import StoredWeight
 
 DECODED = {1: Scheme("fp8", 8, None), 2: Scheme("mxfp4", 4, 32)}
@@ -15,11 +16,11 @@ def find(weight: StoredWeight) -> Iterator[Fault]:
     if weight.beside is None:
         return
     if weight.qtensor is not None:
-        said = weight.beside.near(weight.qtensor.dequantize(), weight.qtensor.scheme)
+        said = weight.beside.near(weight.qtensor.dequantize(), weight.qtensor.scheme, WRONG)
     elif weight.dense is not None and weight.dense.ndim == 2:
         codes = next(iter(weight.tensors.values()))
         count = weight.dense.numel() // max(1, codes.numel())
-        said = weight.beside.near(weight.dense.float(), DECODED.get(count))
+        said = weight.beside.near(weight.dense.float(), DECODED.get(count), WRONG)
     else:
         return
     if said is not None:

@@ -7,29 +7,17 @@ Such a weight is compared with the original under that scale, which must be foun
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from quantkit.core.grid import rounding_of
 from quantkit.core.scheme import Scheme
-from quantkit.grid.nearest import nearest
-from quantkit.grid.threads import one_thread
 from quantkit.model.declared import Declared
+from quantkit.model.distance import WRONG, relative, row_factors, too_far
 from quantkit.model.skeleton import is_linear, is_transposed
 from quantkit.model.stored_weights import Comparison, pieces_of
 
-SLACK = 8.0
-"""Squared error over that of rounding to nearest: methods stay below 4, a zero point that is off by
-one is at 13."""
-EQUAL = 1e-4
-"""Squared relative error of a tensor that is only stored in another dtype."""
-LOST = 0.8
-"""Squared relative error of a group of weights that no rounding to 3 bits or more gives."""
-LEAST_GROUP = 16
-ROWS = 256
-"""Rows of a weight from which its rounding error is estimated."""
 MOVED = 1e-3
 """Least change of a norm that folds a scale."""
 FOUND = 0.05
@@ -56,15 +44,17 @@ class Beside:
         """The original weight of a linear, fp32 (out_features, in_features)."""
         return _weight(self.source, path)
 
-    def _near(self, path: str, weight: torch.Tensor, scheme: Scheme | None) -> str | None:
+    def _near(
+        self, path: str, weight: torch.Tensor, scheme: Scheme | None, slack: float
+    ) -> str | None:
         original = self.original(path)
         if original.shape != weight.shape:
             return f"has shape {tuple(weight.shape)}, the original's {tuple(original.shape)}"
-        sentence = too_far(weight, original, scheme)
+        sentence = too_far(weight, original, scheme, slack)
         if sentence is None:
             return None
         for scaled in self._scaled(path, weight, original):
-            if too_far(weight, scaled, scheme) is None:
+            if too_far(weight, scaled, scheme, slack) is None:
                 return None
         return sentence
 
@@ -76,21 +66,21 @@ class Beside:
         norms = [original, *(original * t for t in self._ratios(block, original.shape[1]))]
         yield from norms[1:]
         best = min(norms, key=lambda each: float((weight - each).square().sum()))
-        rows = _fit(weight, best)
-        columns = _fit(weight.T, original.T)
+        rows = row_factors(weight, best)
+        columns = row_factors(weight.T, original.T)
         for other in self._linears(block):
             if other == path:
                 continue
             found, there = _weight(self.artifact, other), self.original(other)
             if found.shape != there.shape:
                 continue
-            if _undoes(rows, _fit(found.T, there.T)):
+            if _undoes(rows, row_factors(found.T, there.T)):
                 yield best * rows[:, None]
             producer = min(
                 (there, *(there * t for t in self._ratios(block, there.shape[1]))),
                 key=lambda each: float((found - each).square().sum()),
             )
-            if _undoes(_fit(found, producer), columns):
+            if _undoes(row_factors(found, producer), columns):
                 yield original * columns
 
     def _linears(self, block: str) -> list[str]:
@@ -126,16 +116,28 @@ class Beside:
             return self.undone(f"{owner}.weight")  # of a norm
         ratios = self._ratios_of(name)
         for path in self._linears(block):
-            scheme = self.artifact.model.scheme(path)
             weight, original = _weight(self.artifact, path), self.original(path)
-            if weight.shape != original.shape or too_far(weight, original, scheme) is None:
+            if weight.shape != original.shape:
                 continue
-            if path == owner and self._near(path, weight, scheme) is None:
-                return True
-            fits = (original * ratio for ratio in ratios if len(ratio) == weight.shape[1])
-            if any(too_far(weight, each, scheme) is None for each in fits):
-                return True
+            if path == owner:
+                return self._scaled_bias(name, row_factors(weight, original))
+            error = float(relative(weight, original))
+            for ratio in (r for r in ratios if len(r) == weight.shape[1]):
+                folded = original * ratio
+                nearer = float(relative(weight, folded)) < error
+                scheme = self.artifact.model.scheme(path)
+                if nearer and too_far(weight, folded, scheme, WRONG) is None:
+                    return True
         return False
+
+    def _scaled_bias(self, name: str, rows: torch.Tensor) -> bool:
+        """Whether a linear's bias was scaled as the rows of its weight, (out_features,), were."""
+        place = self.source.model.place(name)
+        if place is None or self.source.dense[name][1] != tuple(rows.shape):
+            return False
+        mine = self.artifact.model.stored(name).float()
+        scaled = self.source.model.stored(name).float() * rows
+        return float(relative(mine, scaled)) < FOUND**2
 
     def _like(self, path: str, weight: torch.Tensor) -> str | None:
         """The other linear whose original a weight is nearest to, where it clearly is."""
@@ -147,7 +149,7 @@ class Beside:
             sizes = module.weight.shape[::-1] if is_transposed(module) else module.weight.shape
             if tuple(sizes) != tuple(shape):
                 continue
-            if float(_relative(weight, self.original(other))) < 0.3:
+            if float(relative(weight, self.original(other))) < 0.3:
                 return other
         return None
 
@@ -166,57 +168,6 @@ def _weight(declared: Declared, path: str) -> torch.Tensor:
     module = model.skeleton.model.get_submodule(path)
     weight = model.parameter(f"{path}.weight")
     return (weight.T if is_transposed(module) else weight).float()
-
-
-def too_far(weight: torch.Tensor, original: torch.Tensor, scheme: Scheme | None) -> str | None:
-    """A sentence where a weight, fp32 (out, in), is further off than its scheme explains."""
-    error, limit = float(_relative(weight, original)), expected_error(original, scheme)
-    if not error <= limit:
-        return (
-            f"is {error**0.5:.1%} away from the original, of which its bits explain "
-            f"{limit**0.5:.1%} at most"
-        )
-    if scheme is None or scheme.rows != 1 or scheme.bits < 3 or scheme.grid == "nf4":
-        return None
-    size = scheme.group_size or weight.shape[1]
-    if weight.shape[1] % size or size < LEAST_GROUP:
-        return None
-    groups = (len(weight), -1, size)
-    off = (weight - original).view(groups).square().sum(-1)
-    lost = int((off > LOST * original.view(groups).square().sum(-1)).sum())
-    if not lost:
-        return None
-    return f"has {lost:,} of {off.numel():,} groups that are nothing like the original's"
-
-
-@one_thread()
-def expected_error(original: torch.Tensor, scheme: Scheme | None) -> float:
-    """The largest squared relative error that a scheme explains, by rounding to nearest."""
-    if scheme is None:
-        return EQUAL
-    sample = original
-    if scheme.grid == "nf4":  # its blocks run over the flattened weight
-        size = scheme.group_size or original.numel()
-        sample = original.flatten()[: original.numel() // size * size].view(-1, size)
-    if scheme.rows == 1 and len(sample) > ROWS:
-        sample = sample[:: -(-len(sample) // ROWS)].contiguous()
-    dtype = getattr(torch, scheme.scale_dtype("bfloat16"))
-    rounded = nearest(sample, None, scheme, rounding_of(scheme, dtype, [sample]))
-    if scheme.grid == "nf4":
-        rounded = replace(rounded, scales=rounded.scales.flatten())
-    return SLACK * max(float(_relative(rounded.dequantize(), sample)), EQUAL / 10)
-
-
-def _relative(weight: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
-    """|weight - original|^2 / |original|^2, a scalar."""
-    size = original.square().sum().clamp_min(1e-30)
-    return (weight - original).square().sum() / size
-
-
-def _fit(weight: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
-    """The factor of each row (rows,) by which the original is nearest to a weight."""
-    size = original.square().sum(1).clamp_min(1e-30)
-    return (weight * original).sum(1) / size
 
 
 def _undoes(rows: torch.Tensor, columns: torch.Tensor) -> bool:

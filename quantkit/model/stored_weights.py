@@ -16,6 +16,7 @@ from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.grid.digest import codes_sha256
 from quantkit.grid.qtensor import QTensor
+from quantkit.model.distance import SUSPECT
 
 PIECE = 64 * 2**20
 """Bytes of a tensor that are in memory at a time."""
@@ -93,17 +94,17 @@ class StoredWeight:
 class Comparison:
     """A weight beside the original's, however that is stored.
 
-    `near(weight)`: a sentence that says how far a weight, fp32 (out, in), is from the original
-    beyond what its scheme explains; None where it is not. `like(weight)`: the name of another
-    linear of the original that it is near.
+    `near(weight, scheme, slack)`: a sentence that says how far a weight, fp32 (out, in), is from
+    the original beyond so many times what its scheme explains; None where it is not.
+    `like(weight)`: the name of another linear of the original that it is near.
     """
 
-    near: Callable[[torch.Tensor, Scheme | None], str | None]
+    near: Callable[[torch.Tensor, Scheme | None, float], str | None]
     like: Callable[[torch.Tensor], str | None]
 
     def is_near(self, qtensor: QTensor) -> bool:
         """Whether a weight is as near as its scheme lets it be."""
-        return self.near(qtensor.dequantize(), qtensor.scheme) is None
+        return self.near(qtensor.dequantize(), qtensor.scheme, SUSPECT) is None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,12 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "nvfp4": ("nvfp4-w4a16", {}),
     "nf4": ("nf4", {}),
     "nf4_double": ("nf4-double", {}),
+    "awq_method": ("awq", {"group_size": 32}),
+    "gptq_method": ("gptq", {"group_size": 32}),
+    "compensated": (
+        "gptq",
+        {"group_size": 32, "bits": 3, "settings": ["calibration.compensate=true"]},
+    ),
     "modelopt": ("fp8-static", {"format": "modelopt"}),
 }
 """Name -> recipe or method, and its flags."""
@@ -57,7 +63,7 @@ def made(made_once: Callable[..., Path], sources: Callable[[str], Path]) -> Made
     def make(form: str, family: str = "llama", *, shards: int = 1) -> Path:
         def build(folder: Path) -> None:
             name, flags = FORMS[form]
-            flags = {"samples": 2, "sequence_length": 32, **flags}
+            flags = {"samples": 4, "sequence_length": 64, **flags}
             recipe = build_recipe(name, **flags)
             size = 10**9 if shards == 1 else 200_000
             quantkit.quantize(
