@@ -34,6 +34,7 @@ def test_every_folder_has_its_example() -> None:
         "quantkit/grids/ternary.py",
         "quantkit/formats/plain.py",
         "quantkit/engines/mine.py",
+        "quantkit/checks/plain_vocabulary.py",
         "eval/metrics/surprise.py",
         "cli/commands/formats.py",
         "recipes/ternary.yaml",
@@ -87,6 +88,7 @@ def test_they_are_found_and_run(tmp_path: Path) -> None:
     assert run(["formats", "--help"]) == 0
     found = quantkit.evaluate(str(out), windows=2, sequence_length=32)
     assert found.metrics["surprise.max"].unit == "nats"
+    assert quantkit.verify(out).status == "sound"
     assert quantkit.generate(str(out), "Once", max_new_tokens=2)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "No engine that quantkit knows loads this folder" in card

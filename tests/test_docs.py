@@ -61,6 +61,17 @@ def test_the_table_of_recipes_is_that_of_the_files() -> None:
     assert dict(rows) == shipped
 
 
+def test_the_table_of_codes_is_that_of_the_checks() -> None:
+    text = (DOCS / "verify.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| (.+) \|$", text, re.MULTILINE)
+    checks = {name: registry.load("checks", name, "CHECK") for name in registry.names("checks")}
+    assert {code: (stage, summary) for code, stage, summary in rows} == {
+        code: (check.stage, check.summary) for code, check in checks.items()
+    }
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"[{len(checks)} kinds of fault](docs/verify.md)" in readme
+
+
 def test_the_example_file_states_every_key_and_is_a_recipe(tmp_path: Path) -> None:
     (block,) = re.findall(r"```yaml\n(.*?)```", RECIPES, re.DOTALL)
     mine = tmp_path / "example.yaml"

@@ -38,6 +38,7 @@ PUBLIC = [
     "quantize",
     "report",
     "sweep",
+    "verify",
 ]
 WITH_TORCH = {"triton"}  # its CUDA builds bring it along, and nothing else needs it
 # modules whose distribution has another name, or comes with another

@@ -38,6 +38,7 @@ PLANTS = [
     ("formats do not know each other", "quantkit/formats/awq.py", "quantkit.formats.gptq"),
     ("engines do not know each other", "quantkit/engines/vllm.py", "quantkit.engines.sglang"),
     ("metrics do not know each other", "eval/metrics/kl.py", "quantkit.eval.metrics.perplexity"),
+    ("checks do not know each other", "quantkit/checks/swapped.py", "quantkit.checks.transposed"),
     ("commands do not know each other", "cli/commands/fit.py", "quantkit.cli.commands.sweep"),
 ]
 CYCLE = "import quantkit.core.gate\n"

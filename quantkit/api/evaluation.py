@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from quantkit.api.loading import load_torch
 from quantkit.checkpoint.source import check_name, resolve
+from quantkit.checkpoint.sums import require_sums
 from quantkit.core import registry
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
@@ -101,6 +102,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     )
     session = Session(device_of(device), trust_remote_code, report)
     source = resolve(artifact, trust_remote_code=trust_remote_code)
+    require_sums(source.folder)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None
     return evaluate_artifact(source, original, options, session)
 
@@ -189,8 +191,10 @@ def generate(  # noqa: PLR0913 - the public surface; each has a default that is 
     from quantkit.eval.generation import generate_text
     from quantkit.pipeline.start import device_of
 
+    folder = resolve(artifact, trust_remote_code=trust_remote_code).folder
+    require_sums(folder)
     return generate_text(
-        resolve(artifact, trust_remote_code=trust_remote_code).folder,
+        folder,
         prompt,
         Session(device_of(device), trust_remote_code),
         max_new_tokens=max_new_tokens,

@@ -10,6 +10,9 @@ from quantkit.checkpoint.hashes import hashing_now
 from quantkit.core.errors import InputError, IntegrityError
 
 LONGEST = 2**20
+"""Bytes of a list of sums."""
+EDITED = ("README.md", "eval.json", "report.html")
+"""Files of a folder that people and later runs may write again."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,12 @@ def read_sums(folder: Path) -> dict[str, str]:
 def require_sums(folder: Path) -> None:
     """Check that the files of a folder have the hashes that its SHA256SUMS states, if it has one.
 
-    The model card may have been edited: nothing is computed from it.
+    Files that nothing is computed from, such as the model card, may have been edited.
 
     Raises:
         IntegrityError: one of them differs.
     """
-    stated = {name: digest for name, digest in read_sums(folder).items() if name != "README.md"}
+    stated = {name: digest for name, digest in read_sums(folder).items() if name not in EDITED}
     for name in Sums(folder, stated).differing():
         raise IntegrityError(
             f"`{folder / name}` is not the file that was written",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.sums import Sums, read_sums
@@ -38,6 +38,7 @@ EACH: tuple[Stage, ...] = ("tensors", "weights")
 class Findings:
     """What was found so far; `blamed`: the paths that a problem explains."""
 
+    checks: Mapping[Stage, Sequence[tuple[str, Check]]]
     problems: list[Problem] = field(default_factory=list)
     unchecked: list[Unchecked] = field(default_factory=list)
     blamed: set[str] = field(default_factory=set)
@@ -45,7 +46,7 @@ class Findings:
     def run(self, stage: Stage, subject: object) -> bool:
         """Run the checks of a stage; whether one of them found something."""
         found = False
-        for code, check in checks_of(stage):
+        for code, check in self.checks[stage]:
             if found and (check.rank == LAST or stage in EACH):
                 break
             for fault in check.find(subject):
@@ -66,12 +67,15 @@ class Findings:
         self.unchecked.append(Unchecked(path, reason))
 
 
-@cache
-def checks_of(stage: Stage) -> tuple[tuple[str, Check], ...]:
-    """The checks of a stage with their codes, in the order in which they run."""
-    found = [(code, registry.load("checks", code, "CHECK")) for code in registry.names("checks")]
-    mine = [(code, check) for code, check in found if check.stage == stage]
-    return tuple(sorted(mine, key=lambda pair: (pair[1].rank, pair[0])))
+def all_checks() -> dict[Stage, list[tuple[str, Check]]]:
+    """The checks of each stage with their codes, in the order in which they run."""
+    found: dict[Stage, list[tuple[str, Check]]] = {stage: [] for stage in get_args(Stage)}
+    for code in registry.names("checks"):
+        check: Check = registry.load("checks", code, "CHECK")
+        found[check.stage].append((code, check))
+    for checks in found.values():
+        checks.sort(key=lambda pair: pair[1].rank)
+    return found
 
 
 def verify(
@@ -88,7 +92,7 @@ def verify(
         ResourceError: a file cannot be read.
     """
     began = time.monotonic()
-    findings = Findings()
+    findings = Findings(all_checks())
     seen = survey(folder)
     if not seen.shards and not seen.broken and not seen.index:
         open_checkpoint(folder)  # says what the folder is instead
