@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from quantkit.core.check import Check, Fault
-from quantkit.model.distance import SUSPECT
-from quantkit.model.stored_weights import StoredWeight
+from quantkit.model.stored_weights import SUSPECT, StoredWeight
 
 
 def find(weight: StoredWeight) -> Iterator[Fault]:

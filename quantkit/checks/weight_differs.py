@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from quantkit.core.check import LAST, Check, Fault
 from quantkit.core.scheme import Scheme
-from quantkit.model.distance import WRONG
-from quantkit.model.stored_weights import StoredWeight
+from quantkit.model.stored_weights import WRONG, StoredWeight
 
 DECODED = {1: Scheme("fp8", 8, None), 2: Scheme("mxfp4", 4, 32)}
 """What weights in floats without a known layout are rounded like, by codes a byte."""

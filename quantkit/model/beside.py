@@ -14,9 +14,9 @@ import torch
 
 from quantkit.core.scheme import Scheme
 from quantkit.model.declared import Declared
-from quantkit.model.distance import WRONG, relative, row_factors, too_far
+from quantkit.model.distance import relative, row_factors, too_far
 from quantkit.model.skeleton import is_linear, is_transposed
-from quantkit.model.stored_weights import Comparison, pieces_of
+from quantkit.model.stored_weights import WRONG, Comparison, pieces_of
 
 MOVED = 1e-3
 """Least change of a norm that folds a scale."""
@@ -141,16 +141,15 @@ class Beside:
 
     def _like(self, path: str, weight: torch.Tensor) -> str | None:
         """The other linear whose original a weight is nearest to, where it clearly is."""
-        modules = dict(self.source.model.skeleton.model.named_modules())
         shape = weight.shape
-        for other, module in modules.items():
+        for other, module in self.source.model.skeleton.model.named_modules():
             if other == path or not is_linear(module):
                 continue
             sizes = module.weight.shape[::-1] if is_transposed(module) else module.weight.shape
             if tuple(sizes) != tuple(shape):
                 continue
             if float(relative(weight, self.original(other))) < 0.3:
-                return other
+                return str(other)
         return None
 
     def dense_original(self, name: str) -> Iterator[torch.Tensor] | None:

@@ -9,11 +9,6 @@ from quantkit.core.scheme import Scheme
 from quantkit.grid.nearest import nearest
 from quantkit.grid.threads import one_thread
 
-SUSPECT = 8.0
-"""Squared error over that of rounding to nearest from which on a cause is looked for: most methods
-stay below 4, and a zero point that is off by one is at 13."""
-WRONG = 40.0
-"""The same of a weight without a known cause: methods that weigh inputs may clip all others."""
 MOST = 0.5
 """Squared relative error that nothing explains; a weight of zeros has 1."""
 EQUAL = 1e-4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
@@ -16,10 +16,14 @@ from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.grid.digest import codes_sha256
 from quantkit.grid.qtensor import QTensor
-from quantkit.model.distance import SUSPECT
 
 PIECE = 64 * 2**20
 """Bytes of a tensor that are in memory at a time."""
+SUSPECT = 8.0
+"""Squared error over that of rounding to nearest from which on a cause is looked for: most methods
+stay below 4, and a zero point that is off by one is at 13."""
+WRONG = 40.0
+"""The same of a weight without a known cause: methods that weigh inputs may clip all others."""
 Reference = Callable[[QTensor], bool]
 """Whether a weight is the one that was written, or near enough to the original one."""
 
@@ -105,6 +109,19 @@ class Comparison:
     def is_near(self, qtensor: QTensor) -> bool:
         """Whether a weight is as near as its scheme lets it be."""
         return self.near(qtensor.dequantize(), qtensor.scheme, SUSPECT) is None
+
+
+class Original(Protocol):
+    """The model that a folder was made of, as its tensors are compared with it."""
+
+    def comparison(self, path: str) -> Comparison | None:
+        """How the weight of linear `path` is compared; None where there is none."""
+
+    def dense_original(self, name: str) -> Iterator[torch.Tensor] | None:
+        """Slices of the original of a stored tensor; None where it is stored otherwise."""
+
+    def undone(self, name: str) -> bool:
+        """Whether a changed vector of a block is one that its linears undo."""
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,14 @@ from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.coded import Coded
 from quantkit.checkpoint.quantization import quantization_block
 from quantkit.grid.qtensor import QTensor
-from quantkit.model.beside import Beside
 from quantkit.model.declared import Declared, DeclaredLinear
-from quantkit.model.stored_weights import DenseTensor, StoredWeight
+from quantkit.model.stored_weights import DenseTensor, Original, StoredWeight
 
 Read = Callable[[], StoredWeight]
 NUMBERS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
 
 
-def dense_tensors(declared: Declared, beside: Beside | None) -> Iterator[DenseTensor]:
+def dense_tensors(declared: Declared, beside: Original | None) -> Iterator[DenseTensor]:
     """Each stored tensor of the model that is not part of a quantized weight, once."""
     coded = declared.coding.tensors if declared.coding else {}
     seen = set()
@@ -41,7 +40,7 @@ def raw_tensors(checkpoint: Checkpoint) -> Iterator[DenseTensor]:
             yield DenseTensor(name, info, checkpoint, kind)
 
 
-def stored_weights(declared: Declared, beside: Beside | None) -> Iterator[tuple[str, int, Read]]:
+def stored_weights(declared: Declared, beside: Original | None) -> Iterator[tuple[str, int, Read]]:
     """Name, stored bytes and reader of each quantized weight, in the order of the model."""
     if declared.coding is not None:
         for name, coded in declared.coding.tensors.items():
@@ -61,7 +60,7 @@ def _modules(declared: Declared) -> list[Mapping[str, object]]:
     return [each for each in found or [] if "codes_sha256" in each]
 
 
-def _coded(declared: Declared, name: str, coded: Coded, beside: Beside | None) -> StoredWeight:
+def _coded(declared: Declared, name: str, coded: Coded, beside: Original | None) -> StoredWeight:
     checkpoint = declared.checkpoint
     raw = {part: checkpoint.as_stored(stored) for part, stored in coded.parts.items()}
     decode = partial(checkpoint.tensor, name)
@@ -77,7 +76,7 @@ def _linear(
     linear: DeclaredLinear,
     names: Mapping[str, str],
     digests: Mapping[str, str],
-    beside: Beside | None,
+    beside: Original | None,
 ) -> StoredWeight:
     tensors = {part: declared.checkpoint.tensor(name) for part, name in names.items()}
     output = declared.format
