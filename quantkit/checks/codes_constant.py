@@ -8,11 +8,14 @@ from quantkit.model.stored_weights import StoredWeight
 
 def find(weight: StoredWeight) -> Iterator[Fault]:
     """The one code, or the one value of a weight that is decoded."""
-    found = weight.qtensor.codes if weight.qtensor is not None else weight.dense
-    if found is None or found.numel() < 2:
+    seen = weight.qtensor.codes if weight.qtensor is not None else weight.dense
+    if seen is None or seen.numel() < 2:
         return
-    first = found.flatten()[0]
-    if bool((found[0] != first).any()) or bool((found != first).any()):
+    first = seen.flatten()[0]
+    if bool((seen[0] != first).any()) or bool((seen != first).any()):
+        return
+    found = weight.whole.codes if weight.whole is not None else seen
+    if bool((found != first).any()):
         return
     yield Fault(weight.name, f"all {found.numel():,} codes of `{weight.name}` are {first.item():g}")
 

@@ -15,15 +15,15 @@ TERNARY = 3
 
 def find(weight: StoredWeight) -> Iterator[Fault]:
     """The value of all scales in 16 or 32 bits."""
-    qtensor = weight.qtensor
-    if qtensor is None or qtensor.scales.itemsize == 1 or qtensor.scales.numel() < LEAST:
+    scales = weight.scales
+    if scales is None or scales.itemsize == 1 or scales.numel() < LEAST:
         return
-    first = qtensor.scales.flatten()[0]
-    if bool((qtensor.scales != first).any()):
+    first = scales.flatten()[0]
+    if bool((scales != first).any()) or (qtensor := weight.whole) is None:
         return
     if int(torch.bincount(qtensor.codes.flatten()).count_nonzero()) <= TERNARY:
         return
-    count = qtensor.scales.numel()
+    count = scales.numel()
     yield Fault(weight.name, f"all {count:,} scales of `{weight.name}` are {first.item():g}")
 
 

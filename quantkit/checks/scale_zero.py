@@ -8,12 +8,12 @@ from quantkit.model.stored_weights import StoredWeight
 
 def find(weight: StoredWeight) -> Iterator[Fault]:
     """How many groups of integers have such a scale; decoding checks those of floats."""
-    qtensor = weight.qtensor
-    if qtensor is None or qtensor.scheme.grid != "int":
+    stored = weight.scales
+    if stored is None or weight.scheme is None or weight.scheme.grid != "int":
+        return
+    if not bool((stored == 0).any()) or (qtensor := weight.whole) is None:
         return
     dead = qtensor.scales == 0
-    if not bool(dead.any()):
-        return
     groups = qtensor.codes.view(*qtensor.scales.shape, -1)[dead]
     middle = 1 << (qtensor.scheme.bits - 1)
     zeros = middle if qtensor.zeros is None else qtensor.zeros[dead][:, None]

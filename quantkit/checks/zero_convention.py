@@ -7,7 +7,7 @@ import torch
 
 from quantkit.core.check import Check, Fault
 from quantkit.core.scheme import Scheme
-from quantkit.grid.packing import unpack
+from quantkit.grid.packing import pack
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.stored_weights import StoredWeight
 
@@ -50,8 +50,8 @@ def _symmetric(weight: StoredWeight, scheme: Scheme, offset: int) -> Iterator[Fa
     words, middle = weight.tensors.get("qzeros"), 1 << (scheme.bits - 1)
     if words is None or weight.facts is None:
         return
-    stored = unpack(words, scheme.bits, weight.facts.out_features)
-    if bool((stored == middle - (1 - offset)).all()):
+    other = torch.full((1, weight.facts.out_features), middle - (1 - offset), dtype=torch.uint8)
+    if bool((words == pack(other, scheme.bits)).all()):
         version, label = (2, 1) if offset else (1, 2)
         yield Fault(
             weight.names["qzeros"],

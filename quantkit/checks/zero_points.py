@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+import torch
+
 from quantkit.core.check import Check, Fault
-from quantkit.grid.packing import unpack
+from quantkit.grid.packing import pack, unpack
 from quantkit.model.stored_weights import StoredWeight
 
 OFFSETS = {"gptq": 1, "gptq-v2": 0}
@@ -15,10 +17,14 @@ def find(weight: StoredWeight) -> Iterator[Fault]:
     words = weight.tensors.get("qzeros")
     if offset is None or scheme is None or facts is None or words is None:
         return
+    middle = (1 << (scheme.bits - 1)) - offset
+    usual = pack(torch.full((1, facts.out_features), middle, dtype=torch.uint8), scheme.bits)
+    if bool((words == usual).all()):
+        return
     stored = unpack(words, scheme.bits, facts.out_features)
     name = weight.names["qzeros"]
     if scheme.symmetric:
-        odd = int((stored != (1 << (scheme.bits - 1)) - offset).sum())
+        odd = int((stored != middle).sum())
         if odd:
             yield Fault(
                 name,

@@ -19,6 +19,9 @@ from quantkit.grid.qtensor import QTensor
 
 PIECE = 64 * 2**20
 """Bytes of a tensor that are in memory at a time."""
+SAMPLE = 256
+"""Outputs of integers that are decoded where there is nothing to compare them with."""
+SCALES = ("scales", "weight_scale", "weight.absmax", "weight_scale_inv")
 SUSPECT = 8.0
 """Squared error over that of rounding to nearest from which on a cause is looked for: most methods
 stay below 4, and a zero point that is off by one is at 13."""
@@ -36,6 +39,9 @@ class StoredWeight:
     only headers state, and `decode` gives it dense. `digest` is that of the manifest; `digests`
     those of all its weights, by digest. `beside` compares it with the original. `ordered`: the
     config says that groups are in another order than the inputs.
+
+    Integers without anything to compare them with are decoded for a few outputs: what is impossible
+    shows in the stored tensors. `decode(outputs)`: of the first outputs, or of all.
     """
 
     name: str
@@ -44,18 +50,38 @@ class StoredWeight:
     scheme: Scheme | None
     facts: LinearFacts | None
     format: str | None
-    decode: Callable[[], QTensor | torch.Tensor]
+    decode: Callable[[int | None], QTensor | torch.Tensor]
     digest: str | None = None
     digests: Mapping[str, str] | None = None
     beside: Comparison | None = None
     ordered: bool = False
 
+    @property
+    def _outputs(self) -> int | None:
+        """Outputs that are decoded; None: all."""
+        integers = self.scheme is not None and self.scheme.grid == "int"
+        few = self.facts is None or self.facts.out_features <= SAMPLE
+        return None if few or not integers or self.reference is not None else SAMPLE
+
     @cached_property
     def _decoded(self) -> QTensor | torch.Tensor | QuantkitError:
         try:
-            return self.decode()
+            return self.decode(self._outputs)
         except QuantkitError as error:
             return error
+
+    @cached_property
+    def whole(self) -> QTensor | None:
+        """As `qtensor`, of all outputs."""
+        if self._outputs is None or self.qtensor is None:
+            return self.qtensor
+        found = self.decode(None)
+        return found if isinstance(found, QTensor) else None
+
+    @property
+    def scales(self) -> torch.Tensor | None:
+        """The stored scales, whatever the format calls them."""
+        return next((self.tensors[name] for name in SCALES if name in self.tensors), None)
 
     @property
     def error(self) -> QuantkitError | None:
@@ -64,7 +90,7 @@ class StoredWeight:
 
     @property
     def qtensor(self) -> QTensor | None:
-        """Its codes and scales; None where it cannot be decoded, or is decoded to a dense one."""
+        """Its codes and scales, or those of a few outputs; None where it has none."""
         return self._decoded if isinstance(self._decoded, QTensor) else None
 
     @property

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Literal
+
+import torch
 
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.coded import Coded
 from quantkit.checkpoint.quantization import quantization_block
+from quantkit.core.facts import LinearFacts
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.declared import Declared, DeclaredLinear
 from quantkit.model.stored_weights import DenseTensor, Original, StoredWeight
@@ -40,8 +44,13 @@ def raw_tensors(checkpoint: Checkpoint) -> Iterator[DenseTensor]:
             yield DenseTensor(name, info, checkpoint, kind)
 
 
-def stored_weights(declared: Declared, beside: Original | None) -> Iterator[tuple[str, int, Read]]:
-    """Name, stored bytes and reader of each quantized weight, in the order of the model."""
+def stored_weights(
+    declared: Declared, beside: Original | None, proven: Collection[str]
+) -> Iterator[tuple[str, int, Read]]:
+    """Name, stored bytes and reader of each quantized weight, in the order of the model.
+
+    `proven`: files that have their own hash still, so that those of their weights need no proof.
+    """
     if declared.coding is not None:
         for name, coded in declared.coding.tensors.items():
             stored = name.removesuffix(".weight")
@@ -52,7 +61,8 @@ def stored_weights(declared: Declared, beside: Original | None) -> Iterator[tupl
     for linear in declared.linears:
         names = {part: name for part, name in linear.parts.items() if name}
         size = sum(declared.files[name].nbytes for name in names.values())
-        yield linear.stored, size, partial(_linear, declared, linear, names, digests, beside)
+        proof = {} if {declared.files[n].shard for n in names.values()} <= set(proven) else digests
+        yield linear.stored, size, partial(_linear, declared, linear, names, proof, beside)
 
 
 def _modules(declared: Declared) -> list[Mapping[str, object]]:
@@ -63,7 +73,10 @@ def _modules(declared: Declared) -> list[Mapping[str, object]]:
 def _coded(declared: Declared, name: str, coded: Coded, beside: Original | None) -> StoredWeight:
     checkpoint = declared.checkpoint
     raw = {part: checkpoint.as_stored(stored) for part, stored in coded.parts.items()}
-    decode = partial(checkpoint.tensor, name)
+
+    def decode(_: int | None) -> torch.Tensor:
+        return checkpoint.tensor(name)
+
     stored = name.removesuffix(".weight")
     paths = (path for path, there in declared.model.weights.modules.items() if there == stored)
     path = next(paths, stored)
@@ -82,8 +95,16 @@ def _linear(
     output = declared.format
     assert output is not None
 
-    def decode() -> QTensor:
-        return output.decode(tensors, linear.scheme, linear.facts)
+    def decode(outputs: int | None) -> QTensor:
+        if outputs is None:
+            return output.decode(tensors, linear.scheme, linear.facts)
+        facts = replace(linear.facts, out_features=outputs)
+        layout = output.layout(linear.scheme, facts, declared.model.dtype_name)
+        few = {
+            part: _cut(tensor, layout[part][1], linear.facts, facts)
+            for part, tensor in tensors.items()
+        }
+        return output.decode(few, linear.scheme, facts)
 
     return StoredWeight(
         linear.stored,
@@ -98,3 +119,13 @@ def _linear(
         beside.comparison(linear.path) if beside else None,
         bool((quantization_block(declared.checkpoint.config) or {}).get("desc_act")),
     )
+
+
+def _cut(
+    tensor: torch.Tensor, shape: tuple[int, ...], whole: LinearFacts, few: LinearFacts
+) -> torch.Tensor:
+    """A part of a linear as it is with fewer outputs; a stored shape is that of these."""
+    sizes = [[each.out_features, each.in_features] for each in (whole, few)]
+    if tensor.shape == (2,) and tensor.tolist() == sizes[0]:
+        return torch.tensor(sizes[1], dtype=tensor.dtype)
+    return tensor[tuple(slice(size) for size in shape)]
