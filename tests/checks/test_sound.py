@@ -34,6 +34,7 @@ def test_every_form_is_sound_without_what_only_quantkit_writes(
     assert found.problems == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_sound_beside_its_source(made: Made, sources: Sources, family: str) -> None:
     form = "gptq" if family in ("gpt2", "bloom") else "pack"
@@ -42,6 +43,7 @@ def test_every_family_is_sound_beside_its_source(made: Made, sources: Sources, f
     assert found.modules > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", FOLDING)
 @pytest.mark.parametrize("form", ["w8a8", "awq_method", "gptq_method", "compensated"])
 def test_what_methods_fold_and_move_is_sound(
