@@ -1,6 +1,6 @@
 """The contract of a check of `verify`, and what a verification finds."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -105,11 +105,28 @@ class Verification:
         return {"status": self.status, "counts": dict(self.counts), **asdict(self)}
 
 
-def covered(path: str, blamed: Sequence[str] | set[str]) -> bool:
-    """Whether a path is one that is blamed already, a part of one, or what one is a part of."""
-    if path in blamed:
-        return True
+class Blamed:
+    """The paths that problems explain; a part of one is explained, and so is what it is a part of.
+
+    Two sets, as thousands of tensors may be asked about beside thousands of problems.
+    """
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+        self._above: set[str] = set()
+
+    def add(self, *paths: str) -> None:
+        """Add paths of files, modules or tensors."""
+        self.paths.update(paths)
+        for path in paths:
+            self._above.update(_prefixes(path))
+
+    def covers(self, path: str) -> bool:
+        """Whether a path is one of them, a part of one, or what one is a part of."""
+        known = path in self.paths or path in self._above
+        return known or any(prefix in self.paths for prefix in _prefixes(path))
+
+
+def _prefixes(path: str) -> list[str]:
     words = path.split(".")
-    if any(".".join(words[:count]) in blamed for count in range(1, len(words))):
-        return True
-    return any(other.startswith(f"{path}.") for other in blamed)
+    return [".".join(words[:count]) for count in range(1, len(words))]

@@ -14,13 +14,13 @@ from quantkit.checkpoint.survey import Survey, survey
 from quantkit.core import registry
 from quantkit.core.check import (
     LAST,
+    Blamed,
     Check,
     Fault,
     Problem,
     Stage,
     Unchecked,
     Verification,
-    covered,
 )
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.progress import Progress
@@ -41,7 +41,7 @@ class Findings:
     checks: Mapping[Stage, Sequence[tuple[str, Check]]]
     problems: list[Problem] = field(default_factory=list)
     unchecked: list[Unchecked] = field(default_factory=list)
-    blamed: set[str] = field(default_factory=set)
+    blamed: Blamed = field(default_factory=Blamed)
 
     def run(self, stage: Stage, subject: object) -> bool:
         """Run the checks of a stage; whether one of them found something."""
@@ -54,11 +54,11 @@ class Findings:
         return found
 
     def _tell(self, code: str, check: Check, fault: Fault) -> bool:
-        if covered(fault.path, self.blamed):
+        if self.blamed.covers(fault.path):
             return False
         remedy = fault.remedy or check.remedy
         self.problems.append(Problem(code, fault.path, fault.sentence, remedy))
-        self.blamed |= {fault.path, *fault.explains}
+        self.blamed.add(fault.path, *fault.explains)
         return True
 
     def skip(self, path: str, error: QuantkitError) -> None:
@@ -148,7 +148,7 @@ def _beside(
         return None
     beside = Beside(declared, original)
     findings.run("source", beside)
-    return None if "source" in findings.blamed else beside
+    return None if "source" in findings.blamed.paths else beside
 
 
 def _served(declared: Declared, engine: str, tp: int, findings: Findings) -> None:
@@ -183,14 +183,14 @@ def _weights(
     total = sum(each.info.nbytes for each in dense) + sum(size for _, size, _ in weights)
     steps = _steps(len(dense) + len(weights), total, session)
     for tensor in dense:
-        if not covered(tensor.name, findings.blamed):
+        if not findings.blamed.covers(tensor.name):
             findings.run("tensors", tensor)
         steps(tensor.info.nbytes, tensor.name)
     for name, size, read in weights:
-        if not covered(name, findings.blamed):
+        if not findings.blamed.covers(name):
             weight = read()
             findings.run("weights", weight)
-            if isinstance(weight.error, RefusedError) and not covered(name, findings.blamed):
+            if isinstance(weight.error, RefusedError) and not findings.blamed.covers(name):
                 findings.skip(name, weight.error)
         steps(size, name)
     return len(weights), len(dense), total
@@ -239,9 +239,9 @@ def _steps(count: int, total: int, session: Session) -> Callable[[int, str], Non
 
 def _sums(folder: Path, seen: Survey, findings: Findings) -> None:
     """Compare hashes; a file in which a tensor is known to be wrong is told by that."""
-    told = set(findings.blamed)
+    told = set(findings.blamed.paths)
     for shard, tensors in seen.shards.items():
-        if any(covered(name, findings.blamed) for name in tensors):
+        if any(findings.blamed.covers(name) for name in tensors):
             told.add(shard)
     try:
         sums = Sums(folder, read_sums(folder), frozenset(told))
