@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer import TyperException
 
+from quantkit.cli import stopping
 from quantkit.cli.console import Console
 from quantkit.cli.hints import options_of, spoken
 from quantkit.core import registry
@@ -26,7 +27,7 @@ Quick start:
 \b
 MODEL is a folder or a hub id, `org/name[@revision]`.
 Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 gate missed, 4 refused,
-5 memory, disk or I/O, 6 integrity, 7 hub or network, 130 Ctrl-C.
+5 memory, disk or I/O, 6 integrity, 7 hub or network, 75 stopped and resumable, 130 Ctrl-C.
 """
 INTERRUPTED = 130
 COMPLETING = "_QUANTKIT_COMPLETE"
@@ -46,6 +47,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    stopping.install()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -65,6 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         console.close()
     if code == INTERRUPTED:  # what typer makes of Ctrl-C
         console.note("interrupted")
+        return stopping.exit_code()
     return code if isinstance(code, int) else 0
 
 

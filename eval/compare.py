@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantkit.calibration.tokens import Calibration
-from quantkit.checkpoint.writer import check_output
+from quantkit.checkpoint.claim import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Report, part_of, silent
 from quantkit.eval.contamination import screen_by_tokens

@@ -17,11 +17,12 @@ from typing import Final, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from quantkit.checkpoint.claim import MARKER
 from quantkit.checkpoint.filenames import CONFIG
 from quantkit.checkpoint.files import inside, read_json, sha256
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.shards import TensorSpec
-from quantkit.checkpoint.writer import MARKER, ArtifactWriter
+from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
 from quantkit.eval.scoring import Reference, ReferenceScores, Side
 from quantkit.eval.stored_forms import TopKScores, hidden_side, hidden_tensors, topk_tensors

@@ -3,7 +3,7 @@
 The names below are all there is for callers; each is loaded when it is first used, so that
 importing this package costs nothing.
 
-    make         quantize   fit   dry_run
+    make         quantize   fit   resume   dry_run
     measure      evaluate   sweep   report   generate
     prove        verify
     look ahead   plan   doctor
@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantkit.api.artifacts import dry_run, fit, quantize
+    from quantkit.api.artifacts import dry_run, fit, quantize, resume
     from quantkit.api.evaluation import demo, evaluate, generate, report, sweep
     from quantkit.api.planning import doctor, plan
     from quantkit.api.verification import verify
@@ -49,6 +49,7 @@ _HOME = {
     "plan": "api.planning",
     "quantize": "api.artifacts",
     "report": "api.evaluation",
+    "resume": "api.artifacts",
     "sweep": "api.evaluation",
     "verify": "api.verification",
 }
@@ -71,6 +72,7 @@ __all__ = [
     "plan",
     "quantize",
     "report",
+    "resume",
     "sweep",
     "verify",
 ]

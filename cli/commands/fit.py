@@ -15,6 +15,7 @@ from quantkit.cli.options import (
     parse_tokens,
 )
 from quantkit.cli.render.ending import next_lines
+from quantkit.cli.stopping import resumable
 from quantkit.cli.tables import Part, Table, table
 from quantkit.core.errors import InputError
 from quantkit.core.units import size
@@ -73,26 +74,29 @@ def fit(
     from quantkit.recipes.loader import build_recipe
 
     recipe = build_recipe(calibration=calibration, samples=samples)
-    result = artifacts.fit(
-        model,
-        output,
-        size=weights,
-        gpu=gpu,
-        context=None if context is None else parse_tokens(context),
-        batch=batch,
-        tp=tp,
-        engine=engine,
-        bits=[_number(word, "--bits", "--bits 4,8") for word in _listed(bits)],
-        group_sizes=[
-            None if word == "channel" else _number(word, "--group-size", "--group-size 32,channel")
-            for word in _listed(group_size)
-        ],
-        grids=_listed(grid),
-        calibration=recipe.calibration,
-        device=device,
-        trust_remote_code=trust_remote_code,
-        report=console.report,
-    )
+    with resumable(output):
+        result = artifacts.fit(
+            model,
+            output,
+            size=weights,
+            gpu=gpu,
+            context=None if context is None else parse_tokens(context),
+            batch=batch,
+            tp=tp,
+            engine=engine,
+            bits=[_number(word, "--bits", "--bits 4,8") for word in _listed(bits)],
+            group_sizes=[
+                None
+                if word == "channel"
+                else _number(word, "--group-size", "--group-size 32,channel")
+                for word in _listed(group_size)
+            ],
+            grids=_listed(grid),
+            calibration=recipe.calibration,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            report=console.report,
+        )
     console.result(result.to_dict(), fit_lines(result))
     return 0
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from quantkit.api.asking import absolute, asked
 from quantkit.api.loading import load_torch
+from quantkit.checkpoint.claim import check_output, discard
+from quantkit.checkpoint.journal import unfinished
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import check_name, resolve
-from quantkit.checkpoint.writer import check_output
-from quantkit.core.errors import InputError, ResourceError
+from quantkit.core.errors import InputError, RefusedError, ResourceError
+from quantkit.core.manifest import FILE_NAME
 from quantkit.core.progress import Report, silent
 from quantkit.core.session import Session
 from quantkit.pipeline.measure import stopwatch
@@ -40,7 +43,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
 ) -> QuantizeResult:
     """Calibrate, quantize, write, verify and evaluate a model.
 
-    The output folder appears complete or not at all.
+    The output folder appears complete or not at all; a killed run is gone on with.
 
     Example:
         >>> recipe = quantkit.build_recipe("gptq", bits=4, samples=4)
@@ -57,8 +60,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
             Scripts that name several need `if __name__ == "__main__":`, as multiprocessing does.
             Under torchrun all processes call this function, and all but the first end in it.
         max_ram: most memory of a run on the CPU, in bytes or as "12GiB". Forwards are then replayed
-            where that needs less, with the same bytes; what does not fit is refused before any
-            work. Evaluation is not planned.
+            where that needs less, with the same bytes; what does not fit is refused at once.
         max_vram: the same of each GPU.
         max_shard_size: largest size of a weight file, in bytes.
         evaluate: whether to measure perplexity and KL against the original.
@@ -92,7 +94,10 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     check_output(Path(output), source.folder)
     with ranks_of(here, several, partial(assist_with, source, wanted)) as session:
         original, prepared, calibration = ready(source, wanted, session)
-        order = Order(original, prepared, calibration, Path(output), max_shard_size)
+        where = {"device": device, "devices": devices, "max_ram": max_ram, "max_vram": max_vram}
+        how = {"max_shard_size": max_shard_size, "evaluate": evaluate, "baseline": baseline}
+        command = asked("quantize", source, wanted, session, where | how)
+        order = Order(original, prepared, calibration, Path(output), max_shard_size, command)
         score = smoke_score(original, calibration, report) if evaluate else None
         result = produce(order, score, old, session)
     return replace(result, cost=watch())  # with what comes before the run, imports included
@@ -159,7 +164,60 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     check_output(Path(output), source.folder)
     original = open_folder(source, session)
     wanted = fitting.want(original, Path(output), budget, schemes, calibration)
-    return fitting.fit(wanted, session)
+    place = {"gpu": gpu, "context": context, "batch": batch, "tp": tp, "engine": engine}
+    choice = {"bits": bits, "group_sizes": group_sizes, "grids": grids, "device": device}
+    calibrated = None if calibration is None else asdict(absolute(calibration))
+    how = {"size": size, "calibration": calibrated, **place, **choice}
+    command = asked("fit", source, None, session, how)
+    return fitting.fit(replace(wanted, command=command), session)
+
+
+def resume(output: str | Path, *, report: Report = silent) -> QuantizeResult | None:
+    """Go on with the `quantize` or `fit` that was to make `output`, to the same bytes.
+
+    The run's journal beside the output has all that it was asked for with. Returns None if the
+    output is complete; what a kill left beside it is then removed.
+
+    Raises:
+        InputError: there is no such run.
+        RefusedError: it trusts code in the model's folder, which only its own command says.
+        QuantkitError: as `quantize` and `fit`.
+    """
+    from quantkit.runs.fit.builds import build_folders
+
+    folder = Path(output)
+    builds = [folder, *build_folders(folder)]
+    if (folder / FILE_NAME).is_file():
+        for each in builds:
+            discard(each)
+        return None
+    command = next((found[0] for each in builds if (found := unfinished(each))), None)
+    if not command:
+        raise InputError(
+            f"`{folder}` has no unfinished run",
+            why=f"there is no journal of one at `{folder}.journal`",
+            hint="quantkit quantize MODEL -o OUT",
+        )
+    if command["trust_remote_code"]:
+        raise RefusedError(
+            "the run trusts code in the model's folder, which a journal cannot say",
+            hint="the same command again, with --trust-remote-code",
+        )
+    return _again(dict(command), folder, report)
+
+
+def _again(command: dict[str, Any], output: Path, report: Report) -> QuantizeResult:
+    from quantkit.core.recipe import CalibrationSpec
+    from quantkit.recipes.document import Document
+    from quantkit.recipes.schema import recipe_of
+
+    verb, recipe = command.pop("verb"), command.pop("recipe")
+    if verb == "quantize":
+        wanted = recipe_of(Document(recipe, {}))
+        return quantize(output=output, recipe=wanted, report=report, **command)
+    found = command.pop("calibration")
+    calibration = CalibrationSpec(**found) if found else None
+    return fit(output=output, calibration=calibration, report=report, **command)
 
 
 def dry_run(  # noqa: PLR0913 - as `quantize`

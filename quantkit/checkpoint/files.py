@@ -135,19 +135,26 @@ def found_in(path: Path, pattern: str) -> str | None:
     return match[1].strip() if match else None
 
 
-def chunks(path: Path) -> Iterator[memoryview]:
-    """The file's bytes in pieces; all pieces share one buffer, so each overwrites the last."""
+def chunks(path: Path, start: int = 0, size: int | None = None) -> Iterator[memoryview]:
+    """The file's bytes in pieces, `size` of them from `start` on, or all.
+
+    All pieces share one buffer, so each overwrites the last.
+
+    Raises:
+        IntegrityError: the file is too short.
+    """
     memory = memoryview(bytearray(CHUNK))
     with opened(path) as (fd, fingerprint):
-        for offset in range(0, fingerprint.size, CHUNK):
-            part = memory[: min(CHUNK, fingerprint.size - offset)]
+        end = fingerprint.size if size is None else start + size
+        for offset in range(start, end, CHUNK):
+            part = memory[: min(CHUNK, end - offset)]
             read_into(path, fd, part, offset)
             yield part
 
 
-def sha256(path: Path) -> str:
-    """The file's SHA-256 as 64 hex digits."""
+def sha256(path: Path, start: int = 0, size: int | None = None) -> str:
+    """SHA-256 as 64 hex digits, of the file or of `size` bytes from `start` on."""
     digest = hashlib.sha256()
-    for part in chunks(path):
+    for part in chunks(path, start, size):
         digest.update(part)
     return digest.hexdigest()

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import fcntl
+import hashlib
 import os
 import shlex
 import shutil
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-from tempfile import mkdtemp
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from quantkit.checkpoint import durable, files, strict_json
+from quantkit.checkpoint.claim import (
+    MARKER,
+    check_output,
+    claim,
+    partial_folder,
+    remove_empty,
+    take,
+)
 from quantkit.checkpoint.filenames import INDEX, SUMS
 from quantkit.checkpoint.hashes import hashing_now
+from quantkit.checkpoint.journal import Journal, require_same_job
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE, Shard, TensorSpec, plan_shards
-from quantkit.core.errors import InputError, QuantkitError, ResourceError
+from quantkit.core.errors import (
+    InputError,
+    IntegrityError,
+    QuantkitError,
+    RefusedError,
+    ResourceError,
+)
 
 if TYPE_CHECKING:
     import torch
-
-MARKER = ".quantkit-unfinished"
-"""Marks a partial folder as written by quantkit; files with this name are never copied."""
 
 
 class ArtifactWriter:
@@ -31,6 +41,9 @@ class ArtifactWriter:
 
     Use as a context manager. Entering creates `<output>.partial`, locks it and reserves the space
     of every shard; leaving without `publish()` removes it. Tensors are written at once, not kept.
+
+    With a `journal`, what was committed to it survives kills and failures, and entering goes on
+    with it: tensors of committed blocks are there already.
     """
 
     def __init__(
@@ -38,9 +51,11 @@ class ArtifactWriter:
         output: Path,
         specs: Iterable[TensorSpec],
         max_shard_size: int = DEFAULT_SHARD_SIZE,
+        journal: Journal | None = None,
     ) -> None:
         self.output = output
-        self.folder = output.parent / f"{output.name}.partial"
+        self.journal = journal
+        self.folder = partial_folder(output)
         self.shards = plan_shards(specs, max_shard_size)
         self._place = {
             spec.name: (shard, spec, offset)
@@ -50,6 +65,7 @@ class ArtifactWriter:
         self._missing = {shard.name: {s.name for s in shard.specs} for shard in self.shards}
         if len(self._place) != sum(len(shard.specs) for shard in self.shards):
             raise QuantkitError("two tensors of the output have the same name")
+        self._digests: dict[str, str] = {}
         self._lock: int | None = None
         self._complete = False
 
@@ -58,16 +74,26 @@ class ArtifactWriter:
 
         Raises:
             InputError: the output exists, or its parent does not.
+            RefusedError, IntegrityError: an unfinished run there is another one, or damaged.
             ResourceError: not enough disk, no permission, or another run writes there.
         """
         check_output(self.output)
-        self._lock = _claim(self.folder)
+        self._lock = claim(self.folder)
         try:
+            check_output(self.output)  # which another run may have made before it let go
+            self._take_over()
+        except BaseException:
+            remove_empty(self.folder)
+            self._unlock()
+            raise
+        try:
+            if self.journal is not None and not self.journal.blocks:
+                self.journal.begin()
             self._check_space()
             for shard in self.shards:
                 self._reserve(shard)
-        except BaseException:
-            self._leave()
+        except BaseException as error:
+            self._leave(error)
             raise
         return self
 
@@ -77,8 +103,8 @@ class ArtifactWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove the partial folder unless it was published."""
-        self._leave()
+        """Remove the partial folder unless it was published, or has blocks to go on with."""
+        self._leave(error)
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         """Write one tensor in its planned shape and dtype, from any device; it is not modified.
@@ -104,7 +130,9 @@ class ArtifactWriter:
         with durable.io_errors(path):
             fd = os.open(durable.temporary(path), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                durable.write_all(fd, as_bytes(tensor), offset)
+                durable.write_all(fd, data := as_bytes(tensor), offset)
+                if self.journal is not None:
+                    self._digests[name] = hashlib.sha256(data).hexdigest()
                 self._missing[shard.name].remove(name)
                 if not self._missing[shard.name]:
                     os.fsync(fd)
@@ -113,6 +141,22 @@ class ArtifactWriter:
             if not self._missing[shard.name]:
                 durable.settle(path)
                 hashing_now(path)  # for `publish`, while the weights are verified
+
+    def commit(self, block: dict[str, Any]) -> None:
+        """Record in the journal that the tensors added since the last commit are those of `block`.
+
+        Raises:
+            ResourceError: the disk is full or fails.
+        """
+        if self.journal is None:
+            return
+        for name in sorted({self._place[tensor][0].name for tensor in self._digests}):
+            path = self.folder / name
+            if self._missing[name]:  # else it was synced when it got its name
+                with durable.io_errors(path):
+                    durable.sync_file(durable.temporary(path))
+        self.journal.commit({**block, "written": self._digests})
+        self._digests = {}
 
     def copy_side_file(self, source: Path, name: str | None = None) -> None:
         """Copy a file of the source as bytes, under its own name or the relative path `name`."""
@@ -165,12 +209,46 @@ class ArtifactWriter:
             ) from error
         with durable.io_errors(self.output):
             durable.sync_folder(self.output.parent)
+        if self.journal is not None:
+            self.journal.remove()
         return self.output
+
+    def _take_over(self) -> None:
+        """Find the blocks of an unfinished run, or remove what one without any has left."""
+        blocks = self._unfinished()
+        shards = {path.name for shard in self.shards for path in self._paths(shard)}
+        ours = self.journal is not None and self.journal.folder.is_dir()
+        take(self.folder, shards if blocks else set(), ours=ours)
+        for block in blocks:
+            for name, digest in block["written"].items():
+                shard, spec, offset = self._place[name]
+                self._missing[shard.name].remove(name)
+                path = next((path for path in self._paths(shard) if path.exists()), None)
+                if path is None or files.sha256(path, offset, spec.nbytes) != digest:
+                    raise IntegrityError(
+                        f"`{name}` in `{self.folder}` is not what was written",
+                        hint=f"rm -r {shlex.quote(str(self.folder))}, and the run starts anew",
+                    )
+
+    def _unfinished(self) -> list[dict[str, Any]]:
+        """The committed blocks of a run that this one goes on with."""
+        if self.journal is None or not any(self.folder.glob("*.safetensors*")):
+            return []
+        was = self.journal.read()
+        if was is not None and self.journal.blocks:
+            require_same_job(self.folder, was["job"], self.journal.job)
+        return self.journal.blocks
+
+    def _paths(self, shard: Shard) -> tuple[Path, Path]:
+        """A shard's name, and the one that it has until it is complete."""
+        return self.folder / shard.name, durable.temporary(self.folder / shard.name)
 
     def _check_space(self) -> None:
         """Require 5 % more than the weights, for the folder's other files."""
+        there = [path for shard in self.shards for path in self._paths(shard) if path.exists()]
         with durable.io_errors(self.folder):
             free = shutil.disk_usage(self.folder).free
+            free += sum(path.stat().st_size for path in there)
         need = sum(shard.nbytes for shard in self.shards) * 21 // 20
         if need > free:
             raise ResourceError(
@@ -180,142 +258,48 @@ class ArtifactWriter:
             )
 
     def _reserve(self, shard: Shard) -> None:
-        """Create a shard of its final size with its head; later writes cannot run out of disk."""
-        path = self.folder / shard.name
+        """Create a shard of its final size with its head; later writes cannot run out of disk.
+
+        One that is there already keeps its tensors.
+        """
+        path, unfinished = self._paths(shard)
         with durable.io_errors(path):
-            fd = durable.create(durable.temporary(path))
+            if path.exists():
+                path.rename(unfinished)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(unfinished, flags, 0o666)
             try:
                 durable.allocate(fd, shard.nbytes)
                 durable.write_all(fd, shard.head, 0)
-                if not shard.specs:
+                if not self._missing[shard.name]:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            if not shard.specs:
+            if not self._missing[shard.name]:
                 durable.settle(path)
 
-    def _leave(self) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         if self._lock is None:
             return
-        if not self._complete:
+        if not self._complete and not self._worth_keeping(error):
             shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
+            if self.journal is not None:
+                self.journal.remove()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
         self._lock = None
 
+    def _worth_keeping(self, error: BaseException | None) -> bool:
+        """Whether another run could go on where this one ended.
 
-def check_output(output: Path, source: Path | None = None) -> None:
-    """Check that `output` can become a new folder outside of `source`.
-
-    Raises:
-        InputError: it exists and is not an empty folder, or is a mount point, its parent does not
-            exist, or it would lie in the source.
-        ResourceError: nothing can be written there.
-    """
-    if output.name in ("", ".."):
-        raise InputError(
-            f"`{output}` is not a valid name for a new folder", hint="-o path/to/new-folder"
-        )
-    if output.is_symlink() or (output.exists() and not output.is_dir()):
-        raise InputError(f"`{output}` exists and is not a folder", hint="choose another -o")
-    if output.is_mount():
-        raise InputError(
-            f"`{output}` is a mount point",
-            why="quantkit renames a finished folder to this name, which a mount point prevents",
-            hint=f"-o {shlex.quote(str(output / 'name'))}",
-        )
-    if output.is_dir() and any(output.iterdir()):
-        raise InputError(
-            f"`{output}` exists and is not empty",
-            why="quantkit never overwrites files",
-            hint="choose another -o",
-        )
-    if not output.parent.is_dir():
-        raise InputError(
-            f"`{output.parent}` is not a folder",
-            why=f"`{output.name}` would be created in it",
-            hint=f"mkdir -p {shlex.quote(str(output.parent))}",
-        )
-    with durable.io_errors(output):  # only creating a folder shows that it is possible
-        Path(mkdtemp(prefix=f".{output.name}.", dir=output.parent)).rmdir()
-    if source is not None and output.resolve().is_relative_to(source.resolve()):
-        raise InputError(
-            f"`{output}` is inside the model's folder",
-            why="quantkit reads the model while it writes the output",
-            hint=f"-o {shlex.quote(str(source.resolve()))}-quantized",
-        )
-
-
-def _claim(folder: Path) -> int:
-    """Create the partial folder, or take over that of a killed run; returns a locked descriptor.
-
-    The lock is the kernel's (flock) on the folder itself: it ends with the process, and survives
-    the rename.
-    """
-    with durable.io_errors(folder):
-        with suppress(FileExistsError):
-            folder.mkdir()
-        try:
-            fd = _open_folder(folder)
-        except OSError:
-            _remove_empty(folder)
-            raise
-        try:
-            _lock(fd, folder)
-            _take(folder)
-        except BaseException:
-            os.close(fd)
-            raise
-    return fd
-
-
-def _take(folder: Path) -> None:
-    """Mark a locked folder as unfinished, and remove what a killed run left in it."""
-    marker = folder / MARKER
-    if not marker.is_file() and any(folder.iterdir()):
-        raise _in_the_way(folder)
-    try:
-        marker.touch()
-    except OSError:
-        _remove_empty(folder)
-        raise
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry != marker:
-            entry.unlink()
-
-
-def _remove_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
-
-
-def _open_folder(folder: Path) -> int:
-    try:
-        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except NotADirectoryError:
-        raise _in_the_way(folder) from None
-
-
-def _in_the_way(folder: Path) -> InputError:
-    return InputError(
-        f"`{folder}` already exists",
-        why="it is not an unfinished run of quantkit",
-        hint="remove or rename it",
-    )
-
-
-def _lock(fd: int, folder: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mine = folder.exists() and os.path.samestat(os.fstat(fd), folder.stat())
-    except BlockingIOError:
-        mine = False
-    if not mine:
-        raise ResourceError(
-            f"another run is writing to `{folder}`",
-            hint="wait for it to end, or choose another -o",
-        )
+        It could not where the same inputs would fail again, or what was written is wrong.
+        """
+        if error is None or self.journal is None or not self.journal.blocks:
+            return False
+        return not isinstance(error, InputError | RefusedError | IntegrityError)
 
 
 def _sums(folder: Path) -> str:

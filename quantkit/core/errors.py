@@ -5,7 +5,8 @@ QuantkitError (1)
 |- RefusedError (4)    this model, recipe, format or engine cannot do that
 |- ResourceError (5)   memory, disk, permission, I/O
 |- IntegrityError (6)  a hash differs, a source changed, a check failed
-`- HubError (7)        hub or network: gated, not found, offline
+|- HubError (7)        hub or network: gated, not found, offline
+`- StoppedError (75)   by a signal; the work can go on
 
 Exit code 3 reports a missed gate. It is not an error: the output is kept.
 """
@@ -65,3 +66,10 @@ class HubError(QuantkitError):
 
     exit_code = 7
     remedy = "try again later, or use a local folder"
+
+
+class StoppedError(QuantkitError):
+    """A signal has ended the work, which can go on."""
+
+    exit_code = 75
+    remedy = "the same command again"

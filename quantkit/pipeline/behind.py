@@ -44,9 +44,9 @@ class Behind:
         """Run `task` in any order with others."""
         return self._begin(self._hashing, task)
 
-    def write(self, task: Callable[[], object]) -> None:
+    def write(self, task: Callable[[], Result]) -> Future[Result]:
         """Run `task` after those that were given before."""
-        self._begin(self._writing, task)
+        return self._begin(self._writing, task)
 
     def wait(self) -> None:
         """Wait for all tasks; raises the error of the first that failed."""

@@ -22,6 +22,7 @@ from itertools import groupby
 import torch
 from torch import nn
 
+from quantkit.checkpoint.journal import Journal
 from quantkit.core.errors import IntegrityError
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.ranks import Ranks
@@ -37,6 +38,7 @@ from quantkit.model.opened import OpenModel, batch_size, drop
 from quantkit.model.structure import LinearGroup, Structure
 from quantkit.model.walk import Keep
 from quantkit.pipeline.cache_pause import CachePause, through
+from quantkit.pipeline.chain import Chain
 from quantkit.pipeline.forward import Forward
 from quantkit.pipeline.groups import BlockState, Groups, SolverConfig
 from quantkit.pipeline.memory import give_back
@@ -51,27 +53,29 @@ def quantize_blocks(
     solver: SolverConfig,
     input_ids: torch.Tensor | None,
     report: Report = silent,
+    journal: Journal | None = None,
 ) -> Iterator[BlockState]:
     """Quantize the blocks in order, each with the inputs that its quantized predecessors give.
 
     `input_ids` is int64 (windows, length); None quantizes without calibration inputs. While a block
-    computes, the next one is read. Each of the solver's ranks runs some of the windows.
+    computes, the next one is read. Each of the solver's ranks runs some of the windows. Blocks that
+    the `journal` has are left out.
 
     Raises:
         IntegrityError: an input is not finite, or a batch takes another way through a block than
             the traced one; the message names the module.
     """
-    own = None if input_ids is None else _own_windows(input_ids, solver.ranks)
-    keep = _keeping(solver.holding)
-    batches, calls = ([], []) if own is None or not len(own) else model.enter(own, keep=keep)
-    compare = solver.compensate and input_ids is not None
-    originals = list(batches) if compare else []
-    others = [apart(each) for each in calls] if compare else []
-    shared = Shared(model, solver.schemes)
     count = len(model.skeleton.blocks)
+    done = len(journal.blocks) if journal else 0
+    if done == count:
+        return
+    chain = _enter(model, solver, input_ids)
+    if journal and done:
+        chain.restore(done - 1, journal.kept(), model.device)
+    shared = Shared(model, solver.schemes)
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(beside(model.device, partial(model.load_block, 0)))
-        for index in range(count):
+        coming = reader.submit(beside(model.device, partial(model.load_block, done)))
+        for index in range(done, count):
             block = coming.result()
             if index + 1 < count:
                 read = partial(model.load_block, index + 1)
@@ -79,22 +83,35 @@ def quantize_blocks(
             state = BlockState(model, index, block, structure.of(index))
             groups = Groups(state, solver)
             original = None
-            if compare:
-                original = Beside(deepcopy(block), originals, [c[index] for c in others])
+            if solver.compensate and input_ids is not None:
+                calls = [c[index] for c in chain.others]
+                original = Beside(deepcopy(block), chain.originals, calls)
             shared.put_into(state)
             with torch.no_grad():
                 if input_ids is not None:
-                    batches = _run(groups, batches, [c[index] for c in calls], original)
+                    _run(groups, chain.batches, [c[index] for c in chain.calls], original)
                 else:
                     _solve_blindly(groups, state.structure.groups)
                 _solve_blindly(groups, state.structure.unreached, UNREACHED)
             shared.take_from(state)
             state.settle()
+            state.passed_on = chain.after(index)
             drop(block)
             del original
             give_back()
             report(Progress("quantize", index + 1, count, state.summary()))
             yield state
+
+
+def _enter(model: OpenModel, solver: SolverConfig, input_ids: torch.Tensor | None) -> Chain:
+    """What the first block gets of this rank's windows."""
+    own = None if input_ids is None else _own_windows(input_ids, solver.ranks)
+    if own is None or not len(own):
+        return Chain()
+    batches, calls = model.enter(own, keep=_keeping(solver.holding))
+    if not solver.compensate:
+        return Chain(batches, calls)
+    return Chain(batches, calls, list(batches), [apart(each) for each in calls])
 
 
 def _own_windows(input_ids: torch.Tensor, ranks: Ranks) -> torch.Tensor:

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from quantkit.checkpoint.journal import Kept
 from quantkit.checkpoint.side_files import carry_side_files, edited_config
 from quantkit.checkpoint.threads import cores, in_order
 from quantkit.checkpoint.writer import ArtifactWriter
@@ -22,7 +23,7 @@ from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.behind import Behind
 from quantkit.pipeline.blockloop import quantize_blocks
-from quantkit.pipeline.built import Built, ModuleRecord
+from quantkit.pipeline.built import BlockRecord, Built, ModuleRecord
 from quantkit.pipeline.groups import BlockState, SolverConfig
 from quantkit.pipeline.prepare import Prepared, model_facts
 from quantkit.pipeline.write import dense_parts, encoded, sources
@@ -52,20 +53,19 @@ def build(
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
     memory = prepared.plan.memory
     solver = solver_of(prepared, memory.holding if memory else PAUSED, session)
-    hashing: list[Future[ModuleRecord]] = []
-    tokens: dict[str, tuple[int, ...]] = {}
-    written: set[str] = set()
-    cache: dict[str, CacheScales] = {}
+    journal = writer.journal
+    record = sum(map(BlockRecord.of, journal.blocks if journal else ()), BlockRecord())
+    finished: list[Future[BlockRecord]] = []
     with Behind(model.device) as behind:
-        for state in quantize_blocks(model, prepared.structure, solver, input_ids, session.report):
+        for state in quantize_blocks(
+            model, prepared.structure, solver, input_ids, session.report, journal
+        ):
             behind.wait()
-            hashing += _leave(state, prepared, writer, behind)
-            written |= set(state.changed)
-            cache |= state.cache
-            tokens |= state.expert_tokens
+            finished.append(_leave(state, prepared, writer, behind))
             del state  # and its codes, as soon as they are hashed
         behind.wait()
-    records = [each.result() for each in hashing]
+    record = sum((each.result() for each in finished), record)
+    written = set(record.changed)
     parts = dense_parts(model, schemes)
     ledger = dict(_ledger(model, prepared, written, parts))
     for name, disposition in ledger.items():
@@ -77,10 +77,10 @@ def build(
     writer.finish_weights()
     model.checkpoint.check_unchanged()
     artifact = open_model(writer.folder, session, skeleton=model.skeleton)
-    verify_weights(artifact, records, session.report)
-    verify_cache(artifact, cache)
+    verify_weights(artifact, record.modules, session.report)
+    verify_cache(artifact, record.cache)
     size = sum(shard.nbytes for shard in writer.shards)
-    return Built(tuple(records), tokens, ledger, side_files, size, artifact)
+    return Built(record.modules, record.expert_tokens, ledger, side_files, size, artifact)
 
 
 def assist(
@@ -109,8 +109,8 @@ def solver_of(prepared: Prepared, holding: Holding, session: Session) -> SolverC
 
 def _leave(
     state: BlockState, prepared: Prepared, writer: ArtifactWriter, behind: Behind
-) -> list[Future[ModuleRecord]]:
-    """Have a finished block hashed and written."""
+) -> Future[BlockRecord]:
+    """Have a finished block hashed, written, and committed where a run can go on after it."""
     schemes = prepared.plan.schemes
     records = [
         behind.hash(partial(_record, linear, schemes[linear], solved))
@@ -118,7 +118,27 @@ def _leave(
     ]
     for name, tensor in encoded(state, prepared.format):
         behind.write(partial(writer.add, name, tensor))
-    return records
+    changed, tokens, cache = tuple(state.changed), state.expert_tokens, state.cache
+    hidden = _keep(state, writer)
+
+    def commit() -> BlockRecord:
+        record = BlockRecord(tuple(each.result() for each in records), changed, tokens, cache)
+        if hidden is not None:
+            writer.commit({**record.to_dict(), "hidden": hidden})
+        return record
+
+    return behind.write(commit)
+
+
+def _keep(state: BlockState, writer: ArtifactWriter) -> Kept | None:
+    """What the next block reads, on disk; None where no run can go on there.
+
+    It cannot where blocks share weights, whose codes lie in memory.
+    """
+    if writer.journal is None or state.passed_on is None or state.model.weights.repeats:
+        return None
+    last = state.index + 1 == len(state.model.skeleton.blocks)
+    return writer.journal.keep([] if last else state.passed_on)
 
 
 def _record(linear: str, scheme: Scheme, solved: Solved) -> ModuleRecord:
@@ -163,7 +183,7 @@ def verify_cache(artifact: OpenModel, cache: Mapping[str, CacheScales]) -> None:
         )
 
 
-def verify_weights(artifact: OpenModel, records: list[ModuleRecord], report: Report) -> None:
+def verify_weights(artifact: OpenModel, records: Sequence[ModuleRecord], report: Report) -> None:
     """Decode every quantized linear of the written artifact and compare it by its hash.
 
     Raises:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from quantkit.grid.kv_cache import CacheScales
 
 if TYPE_CHECKING:
     from quantkit.model.opened import OpenModel
@@ -21,6 +24,40 @@ class ModuleRecord:
 
 
 @dataclass(frozen=True)
+class BlockRecord:
+    """What is left of a finished block, and of several.
+
+    `changed`: stored tensors that folding has changed. `expert_tokens` as in `Built`. `cache`:
+    scales of keys and values by the full name of an attention.
+    """
+
+    modules: tuple[ModuleRecord, ...] = ()
+    changed: tuple[str, ...] = ()
+    expert_tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    cache: Mapping[str, CacheScales] = field(default_factory=dict)
+
+    def __add__(self, later: BlockRecord) -> BlockRecord:
+        return BlockRecord(
+            (*self.modules, *later.modules),
+            (*self.changed, *later.changed),
+            {**self.expert_tokens, **later.expert_tokens},
+            {**self.cache, **later.cache},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> BlockRecord:
+        """The record that `to_dict` gave; further keys are left out."""
+        modules = [ModuleRecord(**{**m, "notes": tuple(m["notes"])}) for m in found["modules"]]
+        tokens = {name: tuple(counts) for name, counts in found["expert_tokens"].items()}
+        cache = {name: CacheScales(**scales) for name, scales in found["cache"].items()}
+        return cls(tuple(modules), tuple(found["changed"]), tokens, cache)
+
+
+@dataclass(frozen=True)
 class Built:
     """Records of the quantized linears, and the disposition of each tensor and file of the source.
 
@@ -30,7 +67,7 @@ class Built:
     """
 
     modules: tuple[ModuleRecord, ...]
-    expert_tokens: dict[str, tuple[int, ...]]
+    expert_tokens: Mapping[str, tuple[int, ...]]
     ledger: dict[str, str]
     side_files: dict[str, str]
     bytes: int

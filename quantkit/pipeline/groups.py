@@ -52,7 +52,8 @@ class BlockState:
 
     `changed` maps checkpoint names to tensors in the dtype of their source. `expert_tokens` are
     those that were sent to each expert, by the full name of the module that holds them. `cache`:
-    the scales of keys and values, by the full name of an attention.
+    the scales of keys and values, by the full name of an attention. `passed_on`: what the next
+    block reads, as `Chain.after` gives it.
     """
 
     model: OpenModel
@@ -63,6 +64,7 @@ class BlockState:
     changed: dict[str, torch.Tensor] = field(default_factory=dict)
     expert_tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
     cache: dict[str, CacheScales] = field(default_factory=dict)
+    passed_on: list[torch.Tensor | None] | None = None
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quantkit.calibration.tokens import Calibration
+from quantkit.checkpoint.journal import Journal
 from quantkit.checkpoint.stored import Source
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.limit import Undecided
@@ -39,6 +40,7 @@ from quantkit.results.schema import EVAL_FILE, EvalResult, GateOutcome, Subject
 from quantkit.runs.card import model_card
 from quantkit.runs.ceiling import bounded, ceiling_of
 from quantkit.runs.forecast import plan_within, require_memory, what_fits
+from quantkit.runs.job import job_of
 
 PAGE = "report.html"
 
@@ -100,13 +102,14 @@ class QuantizeResult:
 
 @dataclass(frozen=True)
 class Order:
-    """The inputs of a run and its output folder."""
+    """The inputs of a run and its output folder; `command`: how it was asked for."""
 
     original: ModelFolder
     prepared: Prepared
     calibration: Calibration | None
     output: Path
     max_shard_size: int
+    command: Mapping[str, Any] | None = None
 
 
 def ready(
@@ -165,6 +168,8 @@ class Draft:
 def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     """The quantized model as a draft, which is deleted at the end unless `finish` published it.
 
+    What a run that was killed or failed has left is gone on with.
+
     Raises:
         QuantkitError: as `produce`.
     """
@@ -182,7 +187,15 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     prepared = replace(order.prepared, plan=plan)
     schemes = prepared.plan.schemes
     specs = planned_tensors(prepared.model, schemes, prepared.format, prepared.cache)
-    with bounded(device, session), ArtifactWriter(order.output, specs, shards) as writer:
+    journal = None
+    if session.ranks.alone:
+        job = job_of(prepared, order.calibration, specs, shards)
+        journal = Journal(order.output, job, order.command)
+    with bounded(device, session), ArtifactWriter(order.output, specs, shards, journal) as writer:
+        if journal and journal.blocks:
+            blocks = len(prepared.model.skeleton.blocks)
+            said = f"{len(journal.blocks)} of {blocks} blocks are done"
+            session.report(Progress("continue", 1, 1, said))
         built = build(prepared, writer, ids, session)
         document = document_of(shareable(prepared.plan.recipe))
         manifest = manifest_of(order.original.source, prepared, document, order.calibration, built)
@@ -200,20 +213,16 @@ def finish(
 ) -> QuantizeResult:
     """Evaluate a draft, describe it and publish it as the order's output, or as `output`."""
     order, writer, manifest = draft.order, draft.writer, draft.manifest
-    found, interrupted = None, None
+    found = None
     try:
         found = score(draft.artifact) if score else None
     except Exception as error:  # noqa: BLE001 - no failed evaluation may discard the artifact
         why = getattr(error, "what", None) or f"{type(error).__name__}: {error}"
         why = why.splitlines()[0].replace(str(writer.folder), order.output.name)
         manifest = manifest.remarked(f"not evaluated: {why}")
-    except KeyboardInterrupt as stop:
-        manifest, interrupted = manifest.remarked("not evaluated: interrupted"), stop
     judged = _judged(order, manifest, found, baseline)
     writer.output = output or order.output
     _publish(writer, manifest, judged if found else None, order.original.source)
-    if interrupted is not None:
-        raise interrupted
     return QuantizeResult(
         output=writer.output,
         bytes=manifest.bytes,

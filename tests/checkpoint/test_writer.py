@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import load_file, save
 
 from quantkit.checkpoint import durable
+from quantkit.checkpoint.claim import MARKER, check_output
 from quantkit.checkpoint.reader import open_checkpoint
 from quantkit.checkpoint.shards import TensorSpec
-from quantkit.checkpoint.writer import MARKER, ArtifactWriter, check_output
+from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import (
     InputError,
     IntegrityError,

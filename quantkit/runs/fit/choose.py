@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import torch
 
@@ -37,6 +37,7 @@ from quantkit.results.paired import paired_difference
 from quantkit.results.schema import EvalResult
 from quantkit.runs.ceiling import ceiling_of
 from quantkit.runs.fit.allocate import allocate, frontier
+from quantkit.runs.fit.builds import Kind, build_folder
 from quantkit.runs.fit.effort import show_effort
 from quantkit.runs.fit.problem import (
     MIXED,
@@ -59,14 +60,13 @@ FORMATS = (MIXED, "gptq")
 WINDOWS, LENGTH = 16, 513
 FRONTIER_POINTS = 33
 
-Kind = Literal["uniform", "mixed"]
-
 
 @dataclass(frozen=True)
 class Wanted:
     """The inputs of a fit: model, budget in bytes, engine and schemes to choose from.
 
-    `budget` is for the weight files, or with `room` for a rank's weights in memory.
+    `budget` is for the weight files, or with `room` for a rank's weights in memory. `command`: how
+    it was asked for.
     """
 
     original: ModelFolder
@@ -76,6 +76,7 @@ class Wanted:
     schemes: tuple[Scheme, ...]
     calibration: CalibrationSpec
     room: Room | None = None
+    command: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -266,8 +267,9 @@ def _order(
         wanted.original,
         problem.prepared_for(candidate.chosen, "fit"),
         calibration,
-        wanted.output.with_name(f"{wanted.output.name}.{candidate.kind}"),
+        build_folder(wanted.output, candidate.kind),
         DEFAULT_SHARD_SIZE,
+        wanted.command,
     )
 
 

@@ -1,0 +1,53 @@
+"""What goes from block to block: the calibration's hidden states, from which a run can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from quantkit.grid.transfer import to_device
+from quantkit.model.calls import BlockInputs, Slot
+
+Calls = list[list[BlockInputs]]
+
+
+@dataclass
+class Chain:
+    """Batches of hidden states (sequences, length, width) before a block, and each one's calls.
+
+    `originals`: those of the original model where it runs beside, with calls of their own. All are
+    empty without calibration.
+    """
+
+    batches: list[torch.Tensor] = field(default_factory=list)
+    calls: Calls = field(default_factory=list)
+    originals: list[torch.Tensor] = field(default_factory=list)
+    others: Calls = field(default_factory=list)
+
+    def after(self, index: int) -> list[torch.Tensor | None] | None:
+        """What the block after `index` reads, in an order of its own; None: not only tensors."""
+        found: list[torch.Tensor | None] = [*self.batches, *self.originals]
+        for slot in self._slots(index):
+            if not isinstance(slot.value, torch.Tensor | None):
+                return None
+            found.append(slot.value)
+        return found
+
+    def restore(
+        self, index: int, kept: Sequence[torch.Tensor | None], device: torch.device
+    ) -> None:
+        """Set what `after` gave for block `index`; hidden states wait where they wait now."""
+        waiting = iter(kept)
+        for batches in (self.batches, self.originals):
+            for i, hidden in enumerate(batches):
+                value = next(waiting)
+                assert value is not None
+                batches[i] = to_device(value, hidden.device)
+        for slot, value in zip(self._slots(index), waiting, strict=True):
+            slot.value = None if value is None else to_device(value, device)
+
+    def _slots(self, index: int) -> Iterator[Slot]:
+        for call in (*self.calls, *self.others):
+            yield from call[index].returns
