@@ -1,14 +1,17 @@
 """Signals: the first one ends the work so that it can go on later, a second one at once."""
 
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socket, socketpair
 from types import FrameType
 
-from quantkit.core.errors import ResourceError, StoppedError
+from quantkit.cli.console import Console
+from quantkit.core.errors import StoppedError
 
 GRACE = 8.0
 """Seconds after which what still computes is dropped."""
@@ -20,6 +23,10 @@ _resumable: list[Path] = []
 
 def install() -> None:
     """Have signals end the work, except those that whoever started the process has ignored."""
+    reader, writer = socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reader,), name="signals", daemon=True).start()
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -31,21 +38,23 @@ def exit_code() -> int:
 
 
 def _stop(number: int, _: FrameType | None) -> None:
+    """Python calls it in the main thread, once the operation that computes there is over."""
     _received.append(number)
-    if len(_received) > 1:
-        os._exit(128 + number)
+    if len(_received) == 1:
+        raise KeyboardInterrupt
+
+
+def _watch(signals: socket) -> None:
+    """Get the numbers of signals at once, whatever the main thread computes."""
+    first = signals.recv(1)[0]
     _say("stopping; once more to stop at once")
-    timer = threading.Timer(GRACE, _drop)
-    timer.daemon = True
-    timer.start()
-    raise KeyboardInterrupt
-
-
-def _drop() -> None:
-    """End the process: what is committed is on disk, and what still computes is not waited for."""
-    if _resumable:
-        _say(f"stopped; try: quantkit resume {_resumable[-1]}")
-    os._exit(StoppedError.exit_code if _resumable else exit_code())
+    signals.settimeout(GRACE)
+    try:
+        os._exit(128 + signals.recv(1)[0])
+    except TimeoutError:  # what is committed is on disk, and the rest is not waited for
+        if _resumable:
+            _say(f"stopped; try: quantkit resume {shlex.quote(str(_resumable[-1]))}")
+        os._exit(StoppedError.exit_code if _resumable else 128 + first)
 
 
 def _say(line: str) -> None:
@@ -54,8 +63,8 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def resumable(output: Path) -> Iterator[None]:
-    """A run into `output` that can go on: says so where it is stopped, or runs out of disk.
+def resumable(console: Console, output: Path) -> Iterator[None]:
+    """A run into `output` that can go on: says so where it ends early.
 
     Raises:
         StoppedError: by a signal.
@@ -65,14 +74,12 @@ def resumable(output: Path) -> Iterator[None]:
     _resumable.append(output)
     try:
         yield
-    except KeyboardInterrupt as stop:
-        blocks = unfinished_blocks(output)
-        why = f"{blocks} finished blocks are kept" if blocks else "no block was finished"
-        again = f"quantkit resume {output}" if blocks else "the same command"
-        raise StoppedError("stopped", why=why, hint=again) from stop
-    except ResourceError as error:
+    except BaseException as error:
         if blocks := unfinished_blocks(output):
-            error.hint += f"; quantkit resume {output} then goes on after {blocks} finished blocks"
+            again = f"quantkit resume {shlex.quote(str(output))}"
+            console.note(f"{blocks} finished blocks are kept; `{again}` goes on after them")
+        if isinstance(error, KeyboardInterrupt):
+            raise StoppedError("stopped by a signal") from error
         raise
     finally:
         _resumable.pop()

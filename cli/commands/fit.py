@@ -74,7 +74,7 @@ def fit(
     from quantkit.recipes.loader import build_recipe
 
     recipe = build_recipe(calibration=calibration, samples=samples)
-    with resumable(output):
+    with resumable(console, output):
         result = artifacts.fit(
             model,
             output,

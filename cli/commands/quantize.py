@@ -134,7 +134,7 @@ def quantize(
         return 0
     if output is None:
         raise InputError("--output is required", hint="-o OUT")
-    with resumable(output):
+    with resumable(console, output):
         result = artifacts.quantize(
             model,
             output,

@@ -26,7 +26,7 @@ def resume(
     """Go on with a killed `quantize` or `fit`, to the same bytes."""
     from quantkit.api import artifacts
 
-    with resumable(output):
+    with resumable(console, output):
         result = artifacts.resume(output, report=console.report)
     if result is None:
         console.result({"output": str(output), "complete": True}, f"{output} is complete")

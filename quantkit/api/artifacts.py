@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quantkit.api.asking import absolute, asked
 from quantkit.api.loading import load_torch
-from quantkit.checkpoint.claim import check_output, discard
+from quantkit.checkpoint.claim import check_output, discard, require_free
 from quantkit.checkpoint.journal import unfinished
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
 from quantkit.checkpoint.source import check_name, resolve
@@ -72,7 +72,7 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         QuantkitError: with exit code, reason and remedy; the output is then unchanged.
     """
     watch = stopwatch()
-    check_output(Path(output))
+    require_free(Path(output))
     check_name(model)
     if devices and device != "auto":
         raise InputError("device and devices are both given", hint="--devices alone")
@@ -148,9 +148,12 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         report: called with a `Progress` after each step.
     """
     from quantkit.planning.serve.room import Budget
+    from quantkit.runs.fit.builds import build_folders
     from quantkit.runs.fit.schemes import schemes_of
 
     check_output(Path(output))
+    for each in build_folders(Path(output)):
+        require_free(each)
     schemes = schemes_of(bits, group_sizes, grids)
     budget = Budget(engine, size, gpu, context, batch, tp).checked()
     check_name(model)

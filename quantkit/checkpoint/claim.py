@@ -62,6 +62,23 @@ def check_output(output: Path, source: Path | None = None) -> None:
         )
 
 
+def require_free(output: Path) -> None:
+    """As `check_output`, and no other run makes it; before any work, as one could begin later.
+
+    Raises:
+        InputError: as `check_output`.
+        ResourceError: another run makes it.
+    """
+    check_output(output)
+    folder = partial_folder(output)
+    if folder.is_dir():
+        fd = _open_folder(folder)
+        try:
+            _lock(fd, folder)
+        finally:
+            os.close(fd)
+
+
 def discard(output: Path) -> None:
     """Remove what an unfinished run into `output` has left.
 

@@ -2,8 +2,9 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quantkit.core.errors import ResourceError
@@ -17,12 +18,28 @@ def io_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in _FULL
-        hint = (
-            "free some space, or write to another disk" if full else "choose another output folder"
+        what, why = f"cannot write `{error.filename or path}`", error.strerror
+        hint = "choose another output folder"
+        if error.errno in _FULL:
+            hint = "free some space, or write to another disk"
+            with suppress(OSError):
+                why = f"{why}; {shutil.disk_usage(path.parent).free:,} bytes are free"
+        raise ResourceError(what, why=why, hint=hint) from error
+
+
+def require_space(path: Path, need: int, there: int = 0) -> None:
+    """Check that the disk has `need` bytes for `path`, `there` of which it takes already.
+
+    Raises:
+        ResourceError: not enough.
+    """
+    free = shutil.disk_usage(path.parent).free + there
+    if need > free:
+        raise ResourceError(
+            f"not enough disk space for `{path}`",
+            why=f"{need:,} bytes are needed, {free:,} are free, {need - free:,} are missing",
+            hint="free some space, or write to another disk",
         )
-        what = f"cannot write `{error.filename or path}`"
-        raise ResourceError(what, why=error.strerror, hint=hint) from error
 
 
 def temporary(path: Path) -> Path:

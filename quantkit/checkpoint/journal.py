@@ -52,14 +52,18 @@ class Journal:
     """The blocks of a run that need not be computed again.
 
     `job` is what must be equal for a run to go on with another's blocks, `command` how it was
-    asked for. `blocks` are the committed ones, once `read`.
+    asked for. `room`: bytes that it takes at most. `blocks` are the committed ones, once `read`.
     """
 
     def __init__(
-        self, output: Path, job: Mapping[str, Any], command: Mapping[str, Any] | None = None
+        self,
+        output: Path,
+        job: Mapping[str, Any],
+        command: Mapping[str, Any] | None = None,
+        room: int = 0,
     ) -> None:
         self.folder = journal_folder(output)
-        self.job, self.command = job, command
+        self.job, self.command, self.room = job, command, room
         self.blocks: list[dict[str, Any]] = []
         self._chain = ""
         self._length = 0
@@ -118,6 +122,7 @@ class Journal:
         digest = hashlib.sha256()
         with durable.io_errors(path):
             path.unlink(missing_ok=True)
+            durable.require_space(path, sum(each.nbytes for each in tensors if each is not None))
             fd = durable.create(path)
             try:
                 for tensor in tensors:

@@ -246,16 +246,12 @@ class ArtifactWriter:
     def _check_space(self) -> None:
         """Require 5 % more than the weights, for the folder's other files."""
         there = [path for shard in self.shards for path in self._paths(shard) if path.exists()]
-        with durable.io_errors(self.folder):
-            free = shutil.disk_usage(self.folder).free
-            free += sum(path.stat().st_size for path in there)
         need = sum(shard.nbytes for shard in self.shards) * 21 // 20
-        if need > free:
-            raise ResourceError(
-                f"not enough disk space for `{self.output}`",
-                why=f"{need:,} bytes are needed, {free:,} are free, {need - free:,} are missing",
-                hint="free some space, or write to another disk",
-            )
+        if self.journal is not None:
+            need += self.journal.room
+            there += self.journal.folder.iterdir()
+        with durable.io_errors(self.folder):
+            durable.require_space(self.output, need, sum(path.stat().st_size for path in there))
 
     def _reserve(self, shard: Shard) -> None:
         """Create a shard of its final size with its head; later writes cannot run out of disk.

@@ -11,9 +11,14 @@ TOKENS_PER_BATCH = 2048
 
 @dataclass(frozen=True)
 class Files:
-    """The weight files of an artifact: bytes of each by its name, headers included."""
+    """The weight files of an artifact: bytes of each by its name, headers included.
+
+    `kept`: bytes that lie beside them during the run, from which it goes on if it is killed: the
+    hidden states after the last block, and after the one that is being finished.
+    """
 
     sizes: Mapping[str, int]
+    kept: int = 0
 
     @property
     def bytes(self) -> int:
@@ -23,7 +28,7 @@ class Files:
     @property
     def disk_bytes(self) -> int:
         """Bytes of free disk that the writer requires: 5 % more, for all other files."""
-        return self.bytes * 21 // 20
+        return self.bytes * 21 // 20 + self.kept
 
 
 @dataclass(frozen=True)

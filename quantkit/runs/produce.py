@@ -190,7 +190,7 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     journal = None
     if session.ranks.alone:
         job = job_of(prepared, order.calibration, specs, shards)
-        journal = Journal(order.output, job, order.command)
+        journal = Journal(order.output, job, order.command, plan.files.kept if plan.files else 0)
     with bounded(device, session), ArtifactWriter(order.output, specs, shards, journal) as writer:
         if journal and journal.blocks:
             blocks = len(prepared.model.skeleton.blocks)

@@ -17,7 +17,8 @@ def summary(plan: Plan) -> str:
     """
     parts = []
     if plan.files is not None:
-        parts.append(f"{size(plan.files.bytes)} of files")
+        kept = f" and {size(plan.files.kept)} beside to resume" if plan.files.kept else ""
+        parts.append(f"{size(plan.files.bytes)} of files{kept}")
     if plan.memory is not None and plan.memory.rss_bytes is not None:
         parts.append(f"{size(plan.memory.rss_bytes)} peak memory")
     elif plan.memory is not None:

@@ -81,6 +81,12 @@ class Run:
         return min(self.tokens, -(-batches // self.ranks) * self.batch)
 
     @property
+    def kept(self) -> int:
+        """Bytes on disk from which a run goes on: hidden states before and after a block."""
+        alone = self.ranks == 1
+        return 2 * self.models * self.tokens * self.hidden * self.itemsize if alone else 0
+
+    @property
     def itemsize(self) -> int:
         """Bytes of a number in the computation: a CPU widens fp16 to fp32."""
         wide = self.dtype == "F32" or (self.dtype == "F16" and self.device == "cpu")
@@ -114,7 +120,7 @@ def plan_run(inventory: Inventory, quantized: Quantized, run: Run) -> tuple[File
         stages.append(_tracing(tensors))
         stages += _block(tensors, coming + held, quantized, run)
         held = sum(_encoded_bytes(*quantized[t.name], run) for t in tensors if t.name in quantized)
-    files = Files({shard.name: shard.nbytes for shard in shards})
+    files = Files({shard.name: shard.nbytes for shard in shards}, run.kept)
     memory = Memory(
         tuple(stages), holding=run.holding, forwards=work.forward / paused if paused else 1.0
     )
