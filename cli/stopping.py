@@ -18,7 +18,7 @@ GRACE = 8.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _received: list[int] = []
-_resumable: list[Path] = []
+_resumable: list[str] = []
 
 
 def install() -> None:
@@ -53,7 +53,7 @@ def _watch(signals: socket) -> None:
         os._exit(128 + signals.recv(1)[0])
     except TimeoutError:  # what is committed is on disk, and the rest is not waited for
         if _resumable:
-            _say(f"stopped; try: quantkit resume {shlex.quote(str(_resumable[-1]))}")
+            _say(f"stopped; try: {_resumable[-1]}")
         os._exit(StoppedError.exit_code if _resumable else 128 + first)
 
 
@@ -63,20 +63,20 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def resumable(console: Console, output: Path) -> Iterator[None]:
-    """A run into `output` that can go on: says so where it ends early.
+def resumable(console: Console, output: Path, again: str = "") -> Iterator[None]:
+    """A run into `output` that can go on, with `quantkit resume` or `again`: says so at its end.
 
     Raises:
         StoppedError: by a signal.
     """
     from quantkit.runs.fit.builds import unfinished_blocks
 
-    _resumable.append(output)
+    again = again or f"quantkit resume {shlex.quote(str(output))}"
+    _resumable.append(again)
     try:
         yield
     except BaseException as error:
         if blocks := unfinished_blocks(output):
-            again = f"quantkit resume {shlex.quote(str(output))}"
             console.note(f"{blocks} finished blocks are kept; `{again}` goes on after them")
         if isinstance(error, KeyboardInterrupt):
             raise StoppedError("stopped by a signal") from error
