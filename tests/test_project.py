@@ -37,6 +37,7 @@ PUBLIC = [
     "plan",
     "quantize",
     "report",
+    "resume",
     "sweep",
     "verify",
 ]

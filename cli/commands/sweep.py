@@ -12,6 +12,7 @@ from quantkit.cli.console import Console
 from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode
 from quantkit.cli.render.figures import sweep_table
 from quantkit.cli.render.gates import MISSED
+from quantkit.cli.stopping import resumable
 from quantkit.core.errors import InputError
 
 EXAMPLES = """\b
@@ -72,17 +73,18 @@ def sweep(
     ]
     from quantkit.api import evaluation
 
-    swept = evaluation.sweep(
-        model,
-        output,
-        wanted,
-        text=text,
-        windows=windows,
-        device=device,
-        runner=runner,
-        trust_remote_code=trust_remote_code,
-        report=console.report,
-    )
+    with resumable(console, output, "the same command again"):
+        swept = evaluation.sweep(
+            model,
+            output,
+            wanted,
+            text=text,
+            windows=windows,
+            device=device,
+            runner=runner,
+            trust_remote_code=trust_remote_code,
+            report=console.report,
+        )
     next_step = f"next: quantkit report {shlex.quote(str(output))} -o report.html"
     console.result(swept.to_dict(), [sweep_table(swept.runs), next_step])
     failed = sum(run.status == "failed" for run in swept.runs)

@@ -95,7 +95,7 @@ def quantize_blocks(
                 _solve_blindly(groups, state.structure.unreached, UNREACHED)
             shared.take_from(state)
             state.settle()
-            state.passed_on = chain.after(index)
+            state.passed_on = chain.after(index) if solver.ranks.alone else None
             drop(block)
             del original
             give_back()

@@ -133,7 +133,7 @@ def _leave(
 def _keep(state: BlockState, writer: ArtifactWriter) -> Kept | None:
     """What the next block reads, on disk; None where no run can go on there.
 
-    It cannot where blocks share weights, whose codes lie in memory.
+    It cannot on several devices, or where blocks share weights, whose codes lie in memory.
     """
     if writer.journal is None or state.passed_on is None or state.model.weights.repeats:
         return None

@@ -187,12 +187,10 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     prepared = replace(order.prepared, plan=plan)
     schemes = prepared.plan.schemes
     specs = planned_tensors(prepared.model, schemes, prepared.format, prepared.cache)
-    journal = None
-    if session.ranks.alone:
-        job = job_of(prepared, order.calibration, specs, shards)
-        journal = Journal(order.output, job, order.command, plan.files.kept if plan.files else 0)
+    job = {"devices": session.ranks.count, **job_of(prepared, order.calibration, specs, shards)}
+    journal = Journal(order.output, job, order.command, plan.files.kept if plan.files else 0)
     with bounded(device, session), ArtifactWriter(order.output, specs, shards, journal) as writer:
-        if journal and journal.blocks:
+        if journal.blocks:
             blocks = len(prepared.model.skeleton.blocks)
             said = f"{len(journal.blocks)} of {blocks} blocks are done"
             session.report(Progress("continue", 1, 1, said))
