@@ -99,7 +99,7 @@ sys.exit(main.run(["recipes", "list"]))
     command = [sys.executable, "-c", program, str(number)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code
-    assert done.stderr.endswith("interrupted\n")
+    assert "interrupted\n" in done.stderr
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
