@@ -1,15 +1,18 @@
 """Kill runs at every write, rename and fsync and at random moments, resume them, compare the bytes.
 
-    python benchmarks/kills.py MODEL FOLDER [--every] [--random 100] [--take 1/4] [--case gptq] ...
+    python benchmarks/kills.py MODEL FOLDER [--every] [--random 100] [--full 20] [--case gptq] ...
 
 A process loads torch once and forks each run, which is a real one: it kills itself (SIGKILL) in the
 middle of its n-th write, or before its n-th rename, fsync or the like; or it is killed from outside
-after a random time. The same command is then run again, undisturbed. Prints a line for each case.
+after a random time. With --full the disk is full instead: from the n-th call on every write fails
+(ENOSPC), and the run must end with 5. The same command is then run again, undisturbed. Prints a line
+for each case.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import json
 import os
@@ -39,6 +42,8 @@ WATCHED = (
     "write", "pwrite", "fsync", "rename", "replace", "unlink", "mkdir", "rmdir", "ftruncate",
     "posix_fallocate",
 )  # fmt: skip
+GROWING = ("write", "pwrite", "mkdir", "posix_fallocate")
+NO_ROOM = 5
 
 
 def main() -> int:
@@ -51,6 +56,7 @@ def main() -> int:
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--every", action="store_true", help="at every call")
     parser.add_argument("--random", type=int, default=0, help="random moments in each case")
+    parser.add_argument("--full", type=int, default=0, help="points at which the disk is full")
     parser.add_argument("--take", default="1/1", help="of the calls: each 7th with 1/7")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="for the recipe")
@@ -83,7 +89,7 @@ class Case:
 
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name, self.command, self.folder = name, list(command), folder
-        self.kills = self.resumed = self.finished = 0
+        self.kills = self.full = self.resumed = self.finished = 0
         self.faults: list[str] = []
 
     def run(self, options: argparse.Namespace) -> bool:
@@ -106,8 +112,13 @@ class Case:
             time.sleep(seconds)
             os.kill(child, signal.SIGKILL)
             self.kill(f"after {seconds:.2f} s", reference, child, f"random-{number}")
+        step = max(1, total // options.full) if options.full else total
+        for point in range(step, total, step):
+            self.kill(
+                f"full at {point}", reference, self.start(f"full-at-{point}", Calls(0, point))
+            )
         print(
-            f"{self.name}: {total} calls, {self.kills} kills, {self.resumed} resumed with finished "
+            f"{self.name}: {total} calls, {self.kills} kills, {self.full} full disks, {self.resumed} resumed with finished "
             f"blocks, {self.finished} killed after they were done, {len(self.faults)} faults",
             flush=True,
         )
@@ -129,7 +140,9 @@ class Case:
         output = home / "out"
         code = wait(child)
         self.kills += code == -signal.SIGKILL
-        if code not in (0, -signal.SIGKILL):
+        self.full += code == NO_ROOM
+        told = (self.folder / f"{name}.log").read_text()
+        if code not in (0, -signal.SIGKILL, NO_ROOM) or (code == NO_ROOM) != ("error:" in told):
             self.faults.append(f"killed {moment}: ended with {code}")
         if output.exists():  # complete, or it must not be there
             self.finished += 1
@@ -184,10 +197,13 @@ def wait(child: int) -> int:
 
 
 class Calls:
-    """Counts calls that change files; in number `fatal` the process dies, half of a write done."""
+    """Counts calls that change files; in number `fatal` the process dies, half of a write done.
 
-    def __init__(self, fatal: int = 0) -> None:
-        self.fatal, self.number = fatal, 0
+    From number `full` on there is no room on the disk.
+    """
+
+    def __init__(self, fatal: int = 0, full: int = 0) -> None:
+        self.fatal, self.full, self.number = fatal, full, 0
 
     def watch(self) -> None:
         """See all such calls of `os` in this process from now on."""
@@ -204,6 +220,8 @@ class Calls:
                     fd, data, *offset = arguments
                     real(fd, memoryview(data)[: len(data) // 2], *offset)
                 os.kill(os.getpid(), signal.SIGKILL)
+            if 0 < self.full <= self.number and name in GROWING:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return real(*arguments, **named)
 
         return call
