@@ -5,8 +5,8 @@
 A process loads torch once and forks each run, which is a real one: it kills itself (SIGKILL) in the
 middle of its n-th write, or before its n-th rename, fsync or the like; or it is killed from outside
 after a random time. With --full the disk is full instead: from the n-th call on every write fails
-(ENOSPC), and the run must end with 5. The same command is then run again, undisturbed. Prints a line
-for each case.
+(ENOSPC), and the run must end with 5. The same command is then run again, undisturbed. Prints a
+line for each case.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ class Case:
                 f"full at {point}", reference, self.start(f"full-at-{point}", Calls(0, point))
             )
         print(
-            f"{self.name}: {total} calls, {self.kills} kills, {self.full} full disks, {self.resumed} resumed with finished "
-            f"blocks, {self.finished} killed after they were done, {len(self.faults)} faults",
+            f"{self.name}: {total} calls, {self.kills} kills, {self.full} full disks, "
+            f"{self.resumed} resumed with finished blocks, "
+            f"{self.finished} killed after they were done, {len(self.faults)} faults",
             flush=True,
         )
         for fault in self.faults:

@@ -77,7 +77,7 @@ def resumable(console: Console, output: Path, again: str = "") -> Iterator[None]
         yield
     except BaseException as error:
         if blocks := unfinished_blocks(output):
-            console.note(f"{blocks} finished blocks are kept; `{again}` goes on after them")
+            console.note(f"finished blocks that are kept: {blocks}; `{again}` goes on after them")
         if isinstance(error, KeyboardInterrupt):
             raise StoppedError("stopped by a signal") from error
         raise

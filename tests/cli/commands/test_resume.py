@@ -66,7 +66,7 @@ def test_a_stopped_run_says_how_it_goes_on_and_does(
     _, said = process.communicate(timeout=DEADLINE)
     assert time.monotonic() - sent < 10
     assert process.returncode == 75, said
-    assert "finished blocks are kept; `quantkit resume" in said
+    assert "finished blocks that are kept: " in said
     assert "Traceback" not in said
     assert not output.exists()
 
