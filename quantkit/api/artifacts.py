@@ -178,6 +178,9 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
 def resume(output: str | Path, *, report: Report = silent) -> QuantizeResult | None:
     """Go on with the `quantize` or `fit` that was to make `output`, to the same bytes.
 
+    Example:
+        >>> quantkit.resume("out")  # complete: None
+
     The run's journal beside the output has all that it was asked for with. Returns None if the
     output is complete; what a kill left beside it is then removed.
 

@@ -10,18 +10,25 @@ from pathlib import Path
 
 import pytest
 
+QUANTKIT = [sys.executable, "-m", "quantkit"]
 QUICK = ["--samples", "16", "--sequence-length", "128", "--device", "cpu", "--no-eval"]
 DEADLINE = 240
+INSTALLED = """
+import signal
+for number in stopping.SIGNALS:  # what runs in the background may have been told to ignore some
+    signal.signal(number, signal.default_int_handler)
+stopping.install()
+"""
 
 
 @pytest.fixture
 def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start the command as a shell does; what still runs at the end is killed."""
+    """Start a command as a shell does; what still runs at the end is killed."""
     running: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(command: list[str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "quantkit", *arguments],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -52,10 +59,10 @@ def test_a_stopped_run_says_how_it_goes_on_and_does(
 ) -> None:
     model = tiny_checkpoint("llama", num_hidden_layers=12)
     output, journal = tmp_path / "out", tmp_path / "out.journal" / "journal.jsonl"
-    command = ["quantize", str(model), "-o", str(output), "--method", "gptq", *QUICK]
-    process = started(*command)
+    command = [*QUANTKIT, "quantize", str(model), "-o", str(output), "--method", "gptq", *QUICK]
+    process = started(command)
     wait_for(journal, 1, process)
-    second = started(*command)  # while the first one runs
+    second = started(command)  # while the first one runs
     _, said = second.communicate(timeout=DEADLINE)
     assert second.returncode == 5
     assert "another run is writing to" in said
@@ -70,13 +77,13 @@ def test_a_stopped_run_says_how_it_goes_on_and_does(
     assert "Traceback" not in said
     assert not output.exists()
 
-    resumed = started("resume", str(output))
+    resumed = started([*QUANTKIT, "resume", str(output)])
     _, said = resumed.communicate(timeout=DEADLINE)
     assert resumed.returncode == 0, said
     assert " of 12 blocks are done" in said
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
-    again = started("resume", str(output))
+    again = started([*QUANTKIT, "resume", str(output)])
     told, _ = again.communicate(timeout=DEADLINE)
     assert (again.returncode, told) == (0, f"{output} is complete\n")
 
@@ -85,7 +92,8 @@ def test_a_stopped_run_says_how_it_goes_on_and_does(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_work_that_cannot_go_on_ends_with_the_signal(number: int, code: int) -> None:
-    program = """
+    program = (
+        """
 import os, sys, time
 from quantkit.cli import main, stopping
 from quantkit.recipes import loader
@@ -93,9 +101,12 @@ def listed():
     os.kill(os.getpid(), int(sys.argv[1]))
     time.sleep(30)
 loader.list_recipes = listed
-stopping.install()
+"""
+        + INSTALLED
+        + """
 sys.exit(main.run(["recipes", "list"]))
 """
+    )
     command = [sys.executable, "-c", program, str(number)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code
@@ -104,14 +115,17 @@ sys.exit(main.run(["recipes", "list"]))
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_at_once_and_the_first_within_its_time(
-    tmp_path: Path, second: int
+    started: Callable[..., subprocess.Popen[str]], tmp_path: Path, second: int
 ) -> None:
-    program = """
+    program = (
+        """
 import sys, time
 from pathlib import Path
 from quantkit.cli import stopping
 from quantkit.cli.console import Console
-stopping.install()
+"""
+        + INSTALLED
+        + """
 stopping.GRACE = 1.0 if sys.argv[2] == "alone" else 60.0
 with stopping.resumable(Console(), Path(sys.argv[1])):
     try:
@@ -121,13 +135,10 @@ with stopping.resumable(Console(), Path(sys.argv[1])):
         print("ready", flush=True)
         time.sleep(60)  # what a long computation does with the first signal
 """
+    )
     for alone in ("alone", "with another"):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path / "out"), alone],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-c", program, str(tmp_path / "out"), alone]
+        process = started(command)
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
