@@ -109,16 +109,16 @@ def settle(path: Path) -> None:
 
 def sync_file(path: Path) -> None:
     """Flush a file to disk, so that it survives a power failure."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    _sync(path, os.O_WRONLY | os.O_NOFOLLOW)
 
 
 def sync_folder(folder: Path) -> None:
     """The same of a folder's entries."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -1,5 +1,6 @@
 """SHA256SUMS of a folder against its files."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,5 +70,5 @@ def require_sums(folder: Path) -> None:
         raise IntegrityError(
             f"`{folder / name}` is not the file that was written",
             why=f"its hash differs from the one in `{SUMS}`",
-            hint=f"quantkit verify {folder}",
+            hint=f"quantkit verify {shlex.quote(str(folder))}",
         )

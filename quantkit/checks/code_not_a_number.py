@@ -18,10 +18,10 @@ def find(weight: StoredWeight) -> Iterator[Fault]:
         tensor = weight.tensors.get(part)
         if tensor is None or tensor.dtype not in FP8:
             continue
+        name = weight.names[part]
         try:
-            require_numbers(tensor, weight.names[part])
+            require_numbers(tensor, name)
         except InputError:
-            name = weight.names[part]
             yield Fault(name, f"`{name}` has codes that stand for NaN or infinity")
 
 

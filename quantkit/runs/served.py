@@ -1,6 +1,7 @@
 """A folder as an engine's rules see it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from quantkit.checkpoint.quantization import quantization_block
 from quantkit.core import registry
@@ -30,17 +31,9 @@ def serve(declared: Declared, name: str, tp: int) -> Served:
         stored = model.weights.modules.get(path, path)
         if is_linear(module) and path.startswith(f"{model.skeleton.prefix}."):
             shapes[stored] = linear_facts(stored, module)
-    fused = {stored: _fused(stored, shapes) for stored in shapes}
     model_type = str(getattr(model.config, "model_type", ""))
     linears = {
-        stored: LinearFacts(
-            stored,
-            facts.out_features,
-            facts.in_features,
-            facts.transposed,
-            fused[stored],
-            model_type=model_type,
-        )
+        stored: replace(facts, fused=_fused(stored, shapes), model_type=model_type)
         for stored, facts in shapes.items()
     }
     stated = block.get("quant_method")
