@@ -191,12 +191,16 @@ with ArtifactWriter(Path(sys.argv[1]), specs, 600) as w:
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_output(tmp_path: Path) -> None:
-    """300 MB in tensors of 30 MB: of anonymous memory no more than three of them and change."""
+    """400 MB in tensors of 40 MB: of anonymous memory less than two of them.
+
+    Tensors of more than 32 MiB go back to the system when freed (glibc's mallopt(3)); smaller ones
+    may stay in the heap, and the test would measure that.
+    """
     program = """
 def anonymous():
     text = Path("/proc/self/status").read_text()
     return int(text.split("RssAnon:")[1].split()[0]) * 1024
-size = 30_000_000
+size = 40_000_000
 specs = [TensorSpec(f"t{i}", "BF16", (size // 2,)) for i in range(10)]
 torch.aminmax(torch.ones(100).bfloat16())
 before, most = anonymous(), 0
@@ -210,5 +214,5 @@ print((most - before) / size)
 """
     done = run_child(program, str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 3.2  # mostly one; the heap may keep what was freed last
-    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 4
+    assert float(done.stdout) < 1.5
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 5
