@@ -77,6 +77,7 @@ class InputCollector:
         if filled:
             padded = -(-filled // ALIGN) * ALIGN
             self._chunk[filled:padded] = 0
+            self._original_chunk[filled:padded] = 0
             self._accumulate(padded)
         del self._chunk, self._original_chunk
         if not self.ranks.alone:
@@ -98,6 +99,7 @@ class InputCollector:
             tokens=self.tokens,
             mixes_tokens=self.mixes_tokens,
             drift=drift,
+            drifted=self._drifted,
         )
 
     def _start(self, rows: torch.Tensor, *, compensate: bool) -> None:
@@ -109,6 +111,7 @@ class InputCollector:
         self._hessian = self._chunk.new_zeros(padded, padded)
         self._original_chunk = self._chunk.new_zeros(CHUNK if compensate else 0, padded)
         self._crossed = self._chunk.new_zeros(padded if compensate else 0, padded)
+        self._drifted = self._chunk.new_zeros(())
         size = tiles(rows.device.type).hessian
         starts = range(0, padded, size)
         owners = self.ranks.owners([padded - start for start in starts])
@@ -140,6 +143,8 @@ class InputCollector:
             with _tf32() if self._exact else nullcontext():
                 for product in products:
                     product()
+        if len(self._crossed):  # in place, as the next tokens replace these
+            self._drifted += self._original_chunk[:tokens].sub_(chunk).square_().sum()
 
     def _complete(self) -> None:
         """Puts the rows that other ranks have summed in place."""

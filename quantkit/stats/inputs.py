@@ -24,6 +24,7 @@ class InputStats:
         values do.
     drift: fp32 (in_features, in_features), the sum over tokens of (o - x) x^T, where o is what the
         original model has in place of x; None where that is not compensated for.
+    drifted: fp32 (), the sum over tokens of |o - x|^2; 0 without `drift`.
     """
 
     hessian: torch.Tensor
@@ -33,6 +34,7 @@ class InputStats:
     tokens: int
     mixes_tokens: bool
     drift: torch.Tensor | None = None
+    drifted: torch.Tensor | float = 0.0
 
     @property
     def diagonal(self) -> torch.Tensor:

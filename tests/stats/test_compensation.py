@@ -1,5 +1,6 @@
 """Weights that make up for moved inputs: least squares, and nothing where nothing has moved."""
 
+import pytest
 import torch
 
 from quantkit.stats.compensation import DAMP, compensated
@@ -51,11 +52,37 @@ def test_outputs_are_the_nearest_to_the_original_ones() -> None:
         unit = DAMP * damped.diagonal().mean()
         damped += unit * torch.eye(FEATURES)
         # Ridge regression around the weight: nothing else has so little error and move together.
-        best = weight + torch.linalg.solve(damped, x.T @ (o - x) @ weight.double().T).T
+        move = torch.linalg.solve(damped, x.T @ (o - x)).T
+        explained, left = (move * ((o - x).T @ x)).sum(), (o - x).square().sum()
+        f = (explained / FEATURES) / ((left - explained) / (len(x) - FEATURES))
+        best = weight + weight.double() @ move * (1 - 1 / f)
         torch.testing.assert_close(moved.double(), best, rtol=1e-3, atol=1e-4)
         before = (x @ weight.double().T - o @ weight.double().T).square().sum()
         after = (x @ moved.double().T - o @ weight.double().T).square().sum()
         assert after < 0.7 * before
+
+
+@pytest.mark.parametrize("tokens", [70, 128, 250, 1000])
+def test_few_tokens_teach_no_noise(tokens: int) -> None:
+    """Inputs that have moved by nothing but noise: a move can only cost, on other tokens."""
+    made = torch.Generator().manual_seed(2)
+    features, weight = 64, torch.randn(16, 64, generator=made)
+
+    def drawn(tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = torch.randn(1, tokens, features, generator=made)
+        return inputs, inputs + 0.3 * torch.randn(inputs.shape, generator=made)
+
+    (moved,) = compensated([weight], statistics(*drawn(tokens)))
+    x, o = (each[0] for each in drawn(20_000))
+    before = (x @ weight.T - o @ weight.T).square().mean()
+    after = (x @ moved.T - o @ weight.T).square().mean()
+    assert after < 1.02 * before  # with least squares 1.7 times for 128 tokens, 1.06 for 1000
+
+
+def test_no_more_tokens_than_inputs_move_nothing() -> None:
+    weight, inputs, originals = samples(1, 0.5)
+    few = statistics(inputs[:1, :FEATURES], originals[:1, :FEATURES])
+    assert compensated([weight], few)[0] is weight
 
 
 def test_inputs_without_a_factor_leave_weights_as_they_are() -> None:

@@ -108,7 +108,8 @@ def test_drift_is_the_sum_over_tokens_and_batches_change_no_bit(features: int) -
     whole.add(given, originals)
     for each, others in zip(torch.split(given, 4), torch.split(originals, 4), strict=True):
         parts.add(each, others)
-    drift, same = whole.finish().drift, parts.finish().drift
+    stats, again = whole.finish(), parts.finish()
+    drift, same = stats.drift, again.drift
     assert drift is not None
     assert same is not None
     assert torch.equal(drift, same)
@@ -116,6 +117,8 @@ def test_drift_is_the_sum_over_tokens_and_batches_change_no_bit(features: int) -
     power = (x.T @ x).diagonal().sqrt()
     scale = power[:, None] * power  # of the sums that drift is a difference of
     torch.testing.assert_close(drift.double() / scale, (o - x).T @ x / scale, rtol=0, atol=1e-5)
+    assert stats.drifted == again.drifted
+    assert float(stats.drifted) == pytest.approx(float((o - x).square().sum()), rel=1e-5)
 
 
 def test_nothing_collected_is_an_error() -> None:
