@@ -18,6 +18,8 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.scoring import score_tokens
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.walking import rows_of, side_of
+from quantkit.grid.transfer import to_device
+from quantkit.model.batches import Batches, copied
 from quantkit.model.calls import BlockInputs
 from quantkit.model.opened import OpenModel, drop
 from quantkit.model.skeleton import is_linear
@@ -33,13 +35,14 @@ class _Variant:
     """The original or the quantized model (`base` 0 or 1) with one part of the other.
 
     The part is block `index`, or in every block the linear `kind`. `states` are the hidden states
-    of all batches, as far as the variant has run.
+    of all batches, as far as the variant has run: those of the whole model until it has.
     """
 
-    states: list[torch.Tensor]
+    states: Batches
     base: int
     index: int | None = None
     kind: str | None = None
+    shares: bool = True
 
 
 def triage(
@@ -50,7 +53,8 @@ def triage(
     With n blocks this runs about n times as many blocks as an evaluation of both models.
     """
     states, calls = original.enter(text.inputs)
-    whole = [_Variant(states, 0), _Variant(artifact.enter(text.inputs)[0], 1)]
+    entered = (states, artifact.enter(text.inputs)[0])
+    whole = [_Variant(each, q, shares=False) for q, each in enumerate(entered)]
     kinds = [
         _Variant(whole[q].states, q, kind=kind)
         for kind in quantized_kinds(artifact)
@@ -64,7 +68,7 @@ def triage(
             kinds.clear()
         blocks += [_Variant(whole[q].states, q, index=index) for q in (0, 1)]
         for variant in [*blocks, *kinds, *whole]:  # whole last: the others start from its states
-            _advance(variant, index, pair, calls)
+            _advance(variant, index, pair, calls, original)
         for model_block in pair:
             drop(model_block)
         done = index + 1  # the block of every variant ran, and each block adds two
@@ -75,7 +79,8 @@ def triage(
     scored, variants = itertools.count(1), len(blocks) + len(kinds) + 1
 
     def divergence(variant: _Variant) -> Estimate:
-        side = replace(sides[variant.base], rows=rows_of(variant.states))
+        rows = rows_of(variant.states, original.device)
+        side = replace(sides[variant.base], rows=rows)
         scores = score_tokens(text, side, sides[0])
         report(Progress("triage: scores", next(scored), variants))
         return scores.mean(scores.beside["kl"])
@@ -105,12 +110,25 @@ def _finite(error: float) -> float | None:
     return error if math.isfinite(error) else None
 
 
-def _advance(variant: _Variant, index: int, pair: Pair, calls: list[list[BlockInputs]]) -> None:
-    turned = variant.base ^ (variant.index == index)
+def _advance(
+    variant: _Variant,
+    index: int,
+    pair: Pair,
+    calls: list[list[BlockInputs]],
+    model: OpenModel,
+) -> None:
+    """Run a variant through block `index`; its states wait where the model's do."""
+    block = pair[variant.base ^ (variant.index == index)]
     with _exchanged(pair, variant.kind), torch.no_grad():
-        variant.states = [
-            calls[i][index].run(pair[turned], hidden) for i, hidden in enumerate(variant.states)
-        ]
+        outputs = (
+            calls[i][index].run(block, to_device(hidden, model.device))
+            for i, hidden in enumerate(variant.states)
+        )
+        if variant.shares:
+            variant.states, variant.shares = copied(outputs, model.room), False
+        else:
+            for i, hidden in enumerate(outputs):
+                variant.states[i] = hidden
 
 
 @contextmanager

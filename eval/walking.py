@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -11,6 +12,8 @@ from quantkit.core.progress import Report, silent
 from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.eval.scoring import Head, Side, Span, self_divergence
 from quantkit.eval.text import EvaluationText
+from quantkit.grid.transfer import to_device
+from quantkit.model.batches import Batches
 from quantkit.pipeline.memory import map_large_tensors
 
 FLOOR_WINDOWS = 2
@@ -33,12 +36,10 @@ class ScoredModel(Protocol):
     def device(self) -> torch.device:
         """The device that computes; batches and logits are there."""
 
-    def walk(
-        self, *input_ids: torch.Tensor, report: Report = silent
-    ) -> Iterator[list[torch.Tensor]]:
+    def walk(self, *input_ids: torch.Tensor, report: Report = silent) -> Iterator[Batches]:
         """After each block, yield its output batches (sequences, length, width).
 
-        The next block reads the yielded list, so a caller may replace its entries.
+        The next block reads the yielded sequence, so a caller may replace its entries.
         """
 
     def head(self) -> Head:
@@ -57,7 +58,7 @@ class Walk:
 def walk(model: ScoredModel, text: EvaluationText, report: Report = silent) -> Walk:
     """A model through all windows of the text."""
     map_large_tensors()
-    batches: list[torch.Tensor] = []
+    batches: Batches = []
     for batches in model.walk(text.inputs, report=report):  # noqa: B007 - the last are wanted
         pass
     return Walk(side_of(model, batches, text))
@@ -72,7 +73,7 @@ def walk_reference(model: ScoredModel, text: EvaluationText, report: Report = si
     """
     map_large_tensors()
     steps = _with_noise(model, text, report)
-    batches: list[torch.Tensor] = []
+    batches: Batches = []
     for batches in steps:  # noqa: B007 - the last are wanted
         pass
     return _finish(model, batches, text)
@@ -83,12 +84,12 @@ def walk_together(
 ) -> tuple[Walk, Walk]:
     """Both through the text in lock step; the model's `errors` are ||h_q - h_p||^2 / ||h_p||^2.
 
-    Each block of either is read once, and two blocks are in memory at a time.
+    Each block of either is read once, and one block is in memory at a time.
     """
     map_large_tensors()
     errors = []
-    own: list[torch.Tensor] = []
-    theirs: list[torch.Tensor] = []
+    own: Batches = []
+    theirs: Batches = []
     steps = zip(
         model.walk(text.inputs, report=report), _with_noise(reference, text, silent), strict=True
     )
@@ -102,16 +103,15 @@ def depth(model: ScoredModel) -> int:
     return int(model.config.get_text_config(decoder=True).num_hidden_layers)
 
 
-def _with_noise(
-    model: ScoredModel, text: EvaluationText, report: Report
-) -> Iterator[list[torch.Tensor]]:
+def _with_noise(model: ScoredModel, text: EvaluationText, report: Report) -> Iterator[Batches]:
     generator = torch.Generator().manual_seed(0)
     probes = _probes(model, text)
     for batches in model.walk(text.inputs, *probes, report=report):
         if len(probes) > 1:
-            noise = torch.rand(batches[-1].shape, generator=generator) * 2 - 1
-            wide = batches[-1].float() * (1 + BF16_ROUNDING * noise.to(batches[-1].device))
-            batches[-1] = wide.to(batches[-1].dtype)
+            last = batches[-1]
+            noise = torch.rand(last.shape, generator=generator) * 2 - 1
+            wide = last.float() * (1 + BF16_ROUNDING * noise.to(last.device))
+            batches[-1] = wide.to(last.dtype)
         yield batches
 
 
@@ -125,14 +125,15 @@ def _probes(model: ScoredModel, text: EvaluationText) -> list[torch.Tensor]:
     return [shorter, *noisy]
 
 
-def _finish(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText) -> Walk:
+def _finish(model: ScoredModel, batches: Batches, text: EvaluationText) -> Walk:
     """The side of the whole text, and the larger of the floors that the probes show."""
     probes = _probes(model, text)
     count = len(batches) - len(probes)
-    side = side_of(model, batches[:count], text)
+    side = side_of(model, batches, text)
     floors = []
-    for probe in batches[count:]:
-        again = Side(rows_of([probe]), side.head, side.vocabulary)
+    for index in range(count, len(batches)):
+        probe = batches[index]
+        again = Side(rows_of([probe], model.device), side.head, side.vocabulary)
         spans = [_within(span, probe.shape[1]) for span in text.spans[: len(probe)]]
         floors.append(self_divergence(side, again, spans))
     floors = [floor for floor in floors if len(floor)]
@@ -143,8 +144,8 @@ def _within(span: Span, length: int) -> Span:
     return min(span[0], length), min(span[1], length)
 
 
-def side_of(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationText) -> Side:
-    """The scoring side of a model, from its last block's output batches.
+def side_of(model: ScoredModel, batches: Batches, text: EvaluationText) -> Side:
+    """The scoring side of a model, from its last block's output batches, those of the text first.
 
     Raises:
         RefusedError: the tokenizer has more tokens than the model.
@@ -156,16 +157,17 @@ def side_of(model: ScoredModel, batches: list[torch.Tensor], text: EvaluationTex
             why="the model has no probability for some tokens of a text",
             hint="the tokenizer that belongs to the model",
         )
-    return Side(rows_of(batches), model.head(), text.vocabulary)
+    return Side(rows_of(batches, model.device), model.head(), text.vocabulary)
 
 
-def rows_of(batches: list[torch.Tensor]) -> Callable[[int, slice], torch.Tensor]:
-    """Rows of a window by window and positions, from batches of equal size but the last."""
+def rows_of(batches: Batches, device: torch.device) -> Callable[[int, slice], torch.Tensor]:
+    """Rows of a window, on `device`, by window and positions; batches but the last are equal."""
     size = len(batches[0])
-    return lambda window, positions: batches[window // size][window % size, positions]
+    batch = lru_cache(1)(lambda index: to_device(batches[index], device))
+    return lambda window, positions: batch(window // size)[window % size, positions]
 
 
-def _relative_error(own: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+def _relative_error(own: Batches, theirs: Batches) -> float:
     """Over the batches that both have; the reference's last ones are its probes."""
     distance = norm = 0.0
     for q, p in zip(own, theirs, strict=False):

@@ -13,7 +13,7 @@ import math
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,10 +105,11 @@ class Journal:
         self.blocks, self._chain, self._length = [], "", 0
         self._append({"schema": SCHEMA, "job": self.job, "command": self.command})
 
-    def keep(self, tensors: Sequence[torch.Tensor | None]) -> Kept:
+    def keep(self, tensors: Iterable[torch.Tensor | None]) -> Kept:
         """Write what the next block reads, of any shapes and dtypes; returns what finds it again.
 
-        It counts once a block is committed with it.
+        `tensors` are gone through twice, one in memory at a time. What is written counts once a
+        block is committed with it.
 
         Raises:
             ResourceError: the disk is full or fails.
@@ -116,51 +117,40 @@ class Journal:
         from quantkit.checkpoint.dtypes import DTYPE_NAMES
         from quantkit.checkpoint.tensors import as_bytes
 
-        if not tensors:
+        size = sum(0 if each is None else each.nbytes for each in tensors)
+        if not size:
             return {}
         path = self.folder / f"hidden-{len(self.blocks) + 1}"
         digest = hashlib.sha256()
+        specs: list[list[Any] | None] = []
         with durable.io_errors(path):
             path.unlink(missing_ok=True)
-            durable.require_space(path, sum(each.nbytes for each in tensors if each is not None))
+            durable.require_space(path, size)
             fd = durable.create(path)
             try:
                 for tensor in tensors:
-                    if tensor is not None:
-                        digest.update(data := as_bytes(tensor))
-                        durable.write_all(fd, data)
+                    if tensor is None:
+                        specs.append(None)
+                        continue
+                    specs.append([DTYPE_NAMES[tensor.dtype], list(tensor.shape)])
+                    digest.update(data := as_bytes(tensor))
+                    durable.write_all(fd, data)
             finally:
                 os.close(fd)
         self._unsynced = path
-        specs = [None if t is None else [DTYPE_NAMES[t.dtype], list(t.shape)] for t in tensors]
         return {"file": path.name, "sha256": digest.hexdigest(), "tensors": specs}
 
-    def kept(self) -> list[torch.Tensor | None]:
-        """What `keep` was given for the last block, in memory of its own.
+    def kept(self) -> Iterator[torch.Tensor | None]:
+        """What `keep` was given for the last block, each read when it is asked for.
 
         Raises:
-            IntegrityError: it is not what was written.
+            IntegrityError: it is not what was written, which is found at once.
         """
-        from quantkit.checkpoint.tensors import read_tensor
-
         found = self.blocks[-1]["hidden"]
-        if not found:
-            return []
-        path, offset = self.folder / found["file"], 0
-        if not path.is_file() or files.sha256(path) != found["sha256"]:
+        path = self.folder / found.get("file", "")
+        if found and (not path.is_file() or files.sha256(path) != found["sha256"]):
             raise IntegrityError(f"`{path}` is not what was written", hint=_anew(path))
-        with files.opened(path) as (_, fingerprint):
-            pass
-        tensors: list[torch.Tensor | None] = []
-        for spec in found["tensors"]:
-            if spec is None:
-                tensors.append(None)
-                continue
-            end = offset + math.prod(spec[1]) * DTYPE_BYTES[spec[0]]
-            info = TensorInfo(spec[0], tuple(spec[1]), path.name, offset, end)
-            tensors.append(read_tensor(path, path.name, info, fingerprint))
-            offset = end
-        return tensors
+        return _tensors(path, found["tensors"] if found else [])
 
     def commit(self, block: dict[str, Any]) -> None:
         """Record a block of which everything else is synced; `hidden` of it is what `keep` gave.
@@ -204,6 +194,23 @@ class Journal:
 
     def _digest(self, text: bytes) -> str:
         return hashlib.sha256(self._chain.encode("ascii") + text).hexdigest()
+
+
+def _tensors(path: Path, specs: Iterable[list[Any] | None]) -> Iterator[torch.Tensor | None]:
+    """The tensors that lie in a file one after the other, by their dtypes and shapes."""
+    from quantkit.checkpoint.tensors import read_tensor
+
+    offset = 0
+    for spec in specs:
+        if spec is None:
+            yield None
+            continue
+        end = offset + math.prod(spec[1]) * DTYPE_BYTES[spec[0]]
+        info = TensorInfo(spec[0], tuple(spec[1]), path.name, offset, end)
+        with files.opened(path) as (_, fingerprint):
+            pass
+        yield read_tensor(path, path.name, info, fingerprint)
+        offset = end
 
 
 def require_same_job(unfinished: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -37,20 +37,25 @@ class Holding:
 
     Forwards wait at each group of a block and go on when it is solved. Where they are `replayed`,
     nothing of them waits: each group gets its inputs from forwards of its own, from the block's
-    start. Where hidden states are `offloaded`, they are in the host's memory between two forwards.
+    start. Where hidden states are `offloaded`, they are in the host's memory between two forwards,
+    or where they are `spilled`, in a file.
     """
 
     replayed: bool = False
     offloaded: bool = False
+    spilled: bool = False
 
     def __str__(self) -> str:
         if not self.replayed:
             return "paused"
+        if self.spilled:
+            return "replayed from disk"
         return "replayed from host memory" if self.offloaded else "replayed"
 
 
 PAUSED, REPLAYED = Holding(), Holding(replayed=True)
 OFFLOADED = Holding(replayed=True, offloaded=True)
+SPILLED = Holding(replayed=True, offloaded=True, spilled=True)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from quantkit.grid.kv_cache import CacheScales
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.transfer import to_device
 from quantkit.model.attention import round_cache
+from quantkit.model.batches import Batches, Room
 from quantkit.model.calls import BlockInputs
 from quantkit.model.format_codes import format_codes
 from quantkit.model.head import Head
@@ -51,7 +52,8 @@ class OpenModel:
 
     `source_dtype` is the stored dtype, `dtype` that of the computation: the same, except fp32 for
     fp16 models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
-    `cache`: the scales of keys and values, by the path of an attention.
+    `cache`: the scales of keys and values, by the path of an attention. `room`: where hidden states
+    wait between two blocks.
     """
 
     skeleton: Skeleton
@@ -62,6 +64,7 @@ class OpenModel:
     dtype: torch.dtype
     device: torch.device
     cache: Mapping[str, CacheScales] = field(default_factory=dict)
+    room: Room = list
 
     @property
     def dtype_name(self) -> str:
@@ -265,7 +268,7 @@ class OpenModel:
 
     def enter(
         self, *input_ids: torch.Tensor, keep: Keep = lambda hidden: hidden
-    ) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    ) -> tuple[Batches, list[list[BlockInputs]]]:
         """Batches of hidden states before the first block, and how each block is called on them.
 
         Each of `input_ids` is int64 (windows, length), each batch (sequences, length, width) in
@@ -278,15 +281,13 @@ class OpenModel:
             for windows in input_ids
             for ids in torch.split(windows.to(self.device), batch_size(windows.shape[1]))
         ]
-        return embed(self.skeleton, self.load, batches, keep)
+        return embed(self.skeleton, self.load, batches, keep, self.room)
 
-    def walk(
-        self, *input_ids: torch.Tensor, report: Report = silent
-    ) -> Iterator[list[torch.Tensor]]:
+    def walk(self, *input_ids: torch.Tensor, report: Report = silent) -> Iterator[Batches]:
         """Yield the batches of output after each block; one block's weights are in memory.
 
         Each of `input_ids`, int64 (windows, length), is batched by itself; a batch of output is
-        (sequences, length, width) in `dtype`. The same list is yielded each time and goes on to
+        (sequences, length, width) in `dtype`. The same sequence is yielded each time and goes on to
         the next block: a caller may replace its items, and the next block computes with them.
         """
         batches, calls = self.enter(*input_ids)
@@ -296,7 +297,7 @@ class OpenModel:
             try:
                 with torch.no_grad():
                     for i, hidden in enumerate(batches):
-                        batches[i] = calls[i][index].run(block, hidden)
+                        batches[i] = calls[i][index].run(block, to_device(hidden, self.device))
             finally:  # others may share the skeleton
                 drop(block)
             report(Progress("forward", index + 1, count, self.skeleton.block_name(index)))
@@ -304,10 +305,10 @@ class OpenModel:
 
     def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
         """The last block's output (windows, length, width), in `dtype`; ids are int64."""
-        batches: list[torch.Tensor] = []
+        batches: Batches = []
         for batches in self.walk(input_ids, report=report):  # noqa: B007 - the last are wanted
             pass
-        return torch.cat(batches)
+        return torch.cat(list(batches))
 
     def head(self) -> Head:
         """Rows of the last block's output (rows, width) -> fp32 logits (rows, vocabulary).

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from quantkit.core.errors import QuantkitError, RefusedError
+from quantkit.model.batches import Batches, Room
 from quantkit.model.calls import BlockInputs, Slot, beside, stacked
 from quantkit.model.skeleton import Skeleton, persistent_buffers, said
 
@@ -53,18 +54,19 @@ def embed(
     load: LoadModule,
     batches: Iterable[torch.Tensor],
     keep: Keep = lambda hidden: hidden,
-) -> tuple[list[torch.Tensor], list[list[BlockInputs]]]:
+    room: Room = list,
+) -> tuple[Batches, list[list[BlockInputs]]]:
     """Per batch of token ids: the first block's hidden states, and the calls of all blocks.
 
     A batch is int64 (sequences, length); hidden states are (sequences, length, width) in the dtype
-    that `load` gives, as `keep` leaves them. What is equal in two calls (rotary tables, masks,
-    positions) is kept once.
+    that `load` gives, as `keep` leaves them, in a sequence of `room`. What is equal in two calls
+    (rotary tables, masks, positions) is kept once.
 
     Raises:
         RefusedError: the model changes hidden states between two blocks.
     """
     calls: dict[int, BlockInputs] = {}
-    entered: list[torch.Tensor] = []
+    entered = room()
     by_batch: list[list[BlockInputs]] = []
     count = len(skeleton.blocks)
 
@@ -85,7 +87,7 @@ def embed(
                 found = list(calls.values())
                 by_batch.append(_sharing(found, by_batch[0]) if by_batch else found)
     except _Absent:
-        return embed(skeleton, load, batches, keep)
+        return embed(skeleton, load, batches, keep, room)
     return entered, by_batch
 
 

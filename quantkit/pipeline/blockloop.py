@@ -32,6 +32,7 @@ from quantkit.grid.activation import inputs_change
 from quantkit.grid.qtensor import QTensor
 from quantkit.grid.transfer import beside, to_host
 from quantkit.model.attention import attention_through
+from quantkit.model.batches import Batches, copied
 from quantkit.model.calls import BlockInputs, apart
 from quantkit.model.matrices import place
 from quantkit.model.opened import OpenModel, batch_size, drop
@@ -111,7 +112,8 @@ def _enter(model: OpenModel, solver: SolverConfig, input_ids: torch.Tensor | Non
     batches, calls = model.enter(own, keep=_keeping(solver.holding))
     if not solver.compensate:
         return Chain(batches, calls)
-    return Chain(batches, calls, list(batches), [apart(each) for each in calls])
+    originals = copied(batches, model.room)
+    return Chain(batches, calls, originals, [apart(each) for each in calls])
 
 
 def _own_windows(input_ids: torch.Tensor, ranks: Ranks) -> torch.Tensor:
@@ -137,20 +139,19 @@ class Beside:
     """A copy of a block as it was, which gets the `batches` of original blocks, and its calls."""
 
     block: nn.Module
-    batches: list[torch.Tensor]
+    batches: Batches
     calls: list[BlockInputs]
 
 
 def _run(
     groups: Groups,
-    batches: list[torch.Tensor],
+    batches: Batches,
     calls: list[BlockInputs],
     original: Beside | None = None,
-) -> list[torch.Tensor]:
-    """Each batch's output of the block, whose groups are solved meanwhile.
+) -> None:
+    """Put each batch's output of the block in its place; its groups are solved meanwhile.
 
-    Batches, in and out, are (sequences, length, width) in the model's dtype; the list is reused,
-    and so is that of the `original` block.
+    Batches are (sequences, length, width) in the model's dtype, and so are the `original` block's.
 
     Raises:
         IntegrityError: a batch takes another way through the block than the traced one.
@@ -181,7 +182,6 @@ def _run(
                     raise _astray(state.name)
                 given[index] = keep(output)
     state.cache |= {pause.where: pause.scales for pause in caches if pause.scales}
-    return batches
 
 
 def _pauses(groups: Groups, where: Place) -> list[Pause]:

@@ -9,6 +9,7 @@ import torch
 
 from quantkit.checkpoint.journal import Kept
 from quantkit.checkpoint.side_files import carry_side_files, edited_config
+from quantkit.checkpoint.spill import Spill
 from quantkit.checkpoint.threads import cores, in_order
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import IntegrityError
@@ -19,6 +20,7 @@ from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.grid.digest import codes_sha256
 from quantkit.grid.kv_cache import CacheScales
+from quantkit.model.batches import Room
 from quantkit.model.open import open_model
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.behind import Behind
@@ -46,13 +48,15 @@ def build(
         IntegrityError: the source changed meanwhile, or a file does not decode to its weight.
     """
     model, schemes = prepared.model, prepared.plan.schemes
-    model = replace(model, checkpoint=replace(model.checkpoint, hashed=True))
+    memory = prepared.plan.memory
+    holding = memory.holding if memory else PAUSED
+    room = _room(prepared, holding, writer, input_ids)
+    model = replace(model, checkpoint=replace(model.checkpoint, hashed=True), room=room)
     block = prepared.format.config(model_facts(prepared))
     writer.write_json("config.json", edited_config(model.checkpoint.config, block))
     trust = session.trust_remote_code
     side_files = carry_side_files(model.checkpoint, writer, trust_remote_code=trust)
-    memory = prepared.plan.memory
-    solver = solver_of(prepared, memory.holding if memory else PAUSED, session)
+    solver = solver_of(prepared, holding, session)
     journal = writer.journal
     record = sum(map(BlockRecord.of, journal.blocks if journal else ()), BlockRecord())
     finished: list[Future[BlockRecord]] = []
@@ -81,6 +85,18 @@ def build(
     verify_cache(artifact, record.cache)
     size = sum(shard.nbytes for shard in writer.shards)
     return Built(record.modules, record.expert_tokens, ledger, side_files, size, artifact)
+
+
+def _room(
+    prepared: Prepared, holding: Holding, writer: ArtifactWriter, input_ids: torch.Tensor | None
+) -> Room:
+    """Where hidden states wait between two blocks: in memory, or in a file beside the output."""
+    if not holding.spilled or input_ids is None:
+        return list
+    model, compensate = prepared.model, prepared.plan.recipe.calibration.compensate
+    width = int(model.text_config.hidden_size) * model.dtype.itemsize
+    size = (2 if compensate else 1) * input_ids.numel() * width
+    return Spill(writer.folder.parent, size).batches
 
 
 def assist(

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from quantkit.grid.transfer import to_device
+from quantkit.model.batches import Batches
 from quantkit.model.calls import BlockInputs, Slot
 
 Calls = list[list[BlockInputs]]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Hidden states after a block, and the further items of its calls, until the next one runs."""
+
+    batches: Batches
+    originals: Batches
+    items: Sequence[torch.Tensor | None]
+
+    def __iter__(self) -> Iterator[torch.Tensor | None]:
+        yield from self.batches
+        yield from self.originals
+        yield from self.items
 
 
 @dataclass
@@ -21,22 +36,22 @@ class Chain:
     empty without calibration.
     """
 
-    batches: list[torch.Tensor] = field(default_factory=list)
+    batches: Batches = field(default_factory=list)
     calls: Calls = field(default_factory=list)
-    originals: list[torch.Tensor] = field(default_factory=list)
+    originals: Batches = field(default_factory=list)
     others: Calls = field(default_factory=list)
 
-    def after(self, index: int) -> list[torch.Tensor | None] | None:
+    def after(self, index: int) -> Passed | None:
         """What the block after `index` reads, in an order of its own; None: not only tensors."""
-        found: list[torch.Tensor | None] = [*self.batches, *self.originals]
+        items = []
         for slot in self._slots(index):
             if not isinstance(slot.value, torch.Tensor | None):
                 return None
-            found.append(slot.value)
-        return found
+            items.append(slot.value)
+        return Passed(self.batches, self.originals, items)
 
     def restore(
-        self, index: int, kept: Sequence[torch.Tensor | None], device: torch.device
+        self, index: int, kept: Iterable[torch.Tensor | None], device: torch.device
     ) -> None:
         """Set what `after` gave for block `index`; hidden states wait where they wait now."""
         waiting = iter(kept)

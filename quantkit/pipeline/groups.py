@@ -23,6 +23,7 @@ from quantkit.model.matrices import matrix, place
 from quantkit.model.opened import OpenModel
 from quantkit.model.skeleton import is_transposed
 from quantkit.model.structure import BlockStructure, LinearGroup, ScalePair
+from quantkit.pipeline.chain import Passed
 from quantkit.stats.compensation import compensated
 from quantkit.stats.inputs import InputChange, InputStats
 
@@ -64,7 +65,7 @@ class BlockState:
     changed: dict[str, torch.Tensor] = field(default_factory=dict)
     expert_tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
     cache: dict[str, CacheScales] = field(default_factory=dict)
-    passed_on: list[torch.Tensor | None] | None = None
+    passed_on: Passed | None = None
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ since a single group changes the distribution by less than the rounding of bf16.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +22,8 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.recipe import ExpertTokens
 from quantkit.core.scheme import Scheme
 from quantkit.grid.quadratic import row_losses
+from quantkit.grid.transfer import to_device
+from quantkit.model.batches import Batches, copied
 from quantkit.model.calls import BlockInputs
 from quantkit.model.experts import STAGES, Inputs
 from quantkit.model.matrices import matrix, place
@@ -72,7 +74,7 @@ class _Variant:
 
     choice: int
     option: int
-    states: list[torch.Tensor]
+    states: Batches
 
 
 def measure_effects(
@@ -94,35 +96,39 @@ def measure_effects(
     wide = replace(model, dtype=torch.float32)
     batches, calls = wide.enter(probe.statistics, probe.scored)
     first = len(batches) - _batch_count(probe.scored)
+    of_statistics, of_scored = range(first), range(first, len(batches))
     losses: list[list[float]] = [[] for _ in choices]
     variants: list[_Variant] = []
     count = len(wide.skeleton.blocks)
     for index in range(count):
         block, now = wide.load_block(index), [call[index] for call in calls]
         here = [k for k, choice in enumerate(choices) if choice.block == index]
-        entering, leaving = batches[first:], now[first:]
+        entering, leaving = [batches[i] for i in of_scored], now[first:]
         with torch.no_grad():
             groups = [group for k in here for group in choices[k].groups]
             inputs = _Inputs(block, groups, probe.experts)
-            outputs = _run(block, batches[:first], now[:first])
+            _advance(block, batches, now, of_statistics)
             stats = inputs.seen()
-            batches = outputs + _run(block, batches[first:], now[first:])
+            _advance(block, batches, now, of_scored)
             for variant in variants:
-                variant.states = _run(block, variant.states, leaving)
+                _advance(block, variant.states, leaving, range(len(leaving)))
             for k in here:
                 wanted = probed(choices[k])
                 solver = _Solver(method, options, model.dtype_name, stats)
                 for j, loss in enumerate(_in_turn(block, choices[k], solver)):
                     losses[k].append(loss)
                     if j in wanted:
-                        variants.append(_Variant(k, j, _run(block, entering, leaving)))
+                        states = copied(entering, wide.room)
+                        _advance(block, states, leaving, range(len(leaving)))
+                        variants.append(_Variant(k, j, states))
         drop(block)
         give_back()
         done = (index + 1) / count
         share = (done + done * done) / 2  # later blocks carry more variants
         name = wide.skeleton.block_name(index)
         report(Progress("sensitivity", index + 1, count, name, share))
-    divergences = _divergences(wide, batches[first:], variants, report)
+    original = [batches[i] for i in of_scored]
+    divergences = _divergences(wide, original, variants, report)
     known = {(v.choice, v.option): kl for v, kl in zip(variants, divergences, strict=True)}
     return [
         [Effect(loss, known.get((k, j))) for j, loss in enumerate(row)]
@@ -135,11 +141,13 @@ def _batch_count(windows: torch.Tensor) -> int:
     return -(-len(windows) // batch_size(windows.shape[1]))
 
 
-def _run(
-    block: nn.Module, states: Sequence[torch.Tensor], calls: Sequence[BlockInputs]
-) -> list[torch.Tensor]:
-    """The block's output for each batch; fp32 (sequences, length, width), as `states`."""
-    return [call.run(block, hidden) for hidden, call in zip(states, calls, strict=True)]
+def _advance(
+    block: nn.Module, states: Batches, calls: Sequence[BlockInputs], places: Iterable[int]
+) -> None:
+    """Put the block's output in place of the batches there; fp32 (sequences, length, width)."""
+    device = next(block.parameters()).device
+    for i in places:
+        states[i] = calls[i].run(block, to_device(states[i], device))
 
 
 Seen = dict[tuple[str, ...], tuple[InputStats | None, InputStats | None]]
@@ -255,14 +263,14 @@ def _in_turn(block: nn.Module, choice: Choice, solver: _Solver) -> Iterator[floa
 
 
 def _divergences(
-    model: OpenModel, original: list[torch.Tensor], variants: Sequence[_Variant], report: Report
+    model: OpenModel, original: Sequence[torch.Tensor], variants: Sequence[_Variant], report: Report
 ) -> list[float]:
     """KL(original || variant) in nats per scored token, of each variant.
 
     `original` are the last block's outputs, fp32 (sequences, length, width).
     """
     head = model.head()
-    rows = _rows(original)
+    rows = _rows(original, model.device)
     totals = [0.0] * len(variants)
     vocabulary = int(model.text_config.vocab_size)
     size = max(1, SCORED_BYTES // (4 * vocabulary))
@@ -271,13 +279,14 @@ def _divergences(
         for done, at in enumerate(parts, 1):
             log_p = torch.log_softmax(head(rows[at : at + size]), dim=-1)
             for k, variant in enumerate(variants):
-                own = _rows(variant.states)[at : at + size]
+                own = _rows(variant.states, model.device)[at : at + size]
                 log_q = torch.log_softmax(head(own), dim=-1)
                 totals[k] += float(token_kl(log_p, log_q).double().sum())
             report(Progress("divergence", done, len(parts)))
     return [total / len(rows) for total in totals]
 
 
-def _rows(states: Sequence[torch.Tensor]) -> torch.Tensor:
+def _rows(states: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     """Scored positions (rows, width) of the last block's fp32 (sequences, length, width)."""
-    return torch.cat([hidden[:, STRIDE - 1 :: STRIDE].flatten(0, 1) for hidden in states])
+    rows = torch.cat([hidden[:, STRIDE - 1 :: STRIDE].flatten(0, 1) for hidden in states])
+    return to_device(rows, device)

@@ -12,7 +12,7 @@ from quantkit.core.errors import ResourceError
 from quantkit.core.facts import Layout
 from quantkit.core.plan import Plan
 from quantkit.core.progress import Report, silent
-from quantkit.core.resources import OFFLOADED, PAUSED, REPLAYED, Holding, Work
+from quantkit.core.resources import OFFLOADED, PAUSED, REPLAYED, SPILLED, Holding, Work
 from quantkit.core.units import size
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.measure import peak_rss
@@ -77,7 +77,7 @@ def plan_within(
 ) -> Plan:
     """As `plan_here`, in the first way that fits into `ceiling`, or the leanest where none does."""
     tried: list[Plan] = []
-    for holding in ways(prepared, windows):
+    for holding in ways(prepared, windows, ceiling.ranks):
         plan = plan_here(
             prepared,
             windows,
@@ -93,17 +93,19 @@ def plan_within(
     return min(tried, key=lambda plan: plan.memory.peak.bytes if plan.memory else 0)
 
 
-def ways(prepared: Prepared, windows: tuple[int, ...]) -> tuple[Holding, ...]:
+def ways(prepared: Prepared, windows: tuple[int, ...], ranks: int = 1) -> tuple[Holding, ...]:
     """How the run can hold its activations, the fastest way first.
 
     What calls a linear again is not replayed: the first call would see the quantized weight, where
-    a forward that waits at the last call has seen the original.
+    a forward that waits at the last call has seen the original. Several ranks on a CPU hold inputs
+    for each other in memory, so that a file would not help them.
     """
     groups = (group for kind in prepared.structure.kinds for group in kind.groups)
     if not windows[0] or any(group.calls > 1 for group in groups):
         return (PAUSED,)
-    on_cpu = prepared.model.device.type == "cpu"
-    return (PAUSED, REPLAYED) if on_cpu else (PAUSED, REPLAYED, OFFLOADED)
+    if prepared.model.device.type != "cpu":
+        return (PAUSED, REPLAYED, OFFLOADED)
+    return (PAUSED, REPLAYED, SPILLED) if ranks == 1 else (PAUSED, REPLAYED)
 
 
 def plan_prepared(
@@ -181,7 +183,7 @@ def what_fits(
     def fits(samples: int) -> bool:
         plans = (
             plan_prepared(prepared, (samples, windows[1]), max_shard_size, holding, ceiling.ranks)
-            for holding in ways(prepared, (samples, windows[1]))
+            for holding in ways(prepared, (samples, windows[1]), ceiling.ranks)
         )
         return any(ceiling.holds(on_machine(each, None, base), MARGIN) for each in plans)
 

@@ -49,7 +49,7 @@ def test_blocks_and_the_last_hidden_states_come_back(tmp_path: Path) -> None:
 
 def test_without_calibration_nothing_but_the_lines_is_kept(tmp_path: Path) -> None:
     begun(tmp_path, 2)
-    assert read(tmp_path).kept() == []
+    assert list(read(tmp_path).kept()) == []
     assert [path.name for path in read(tmp_path).folder.iterdir()] == [LINES]
 
 

@@ -18,6 +18,7 @@ from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.walking import ScoredModel
 from quantkit.eval.wikitext import detokenize
 from quantkit.eval.windows import read_text
+from quantkit.model.batches import Batches
 from quantkit.model.embedded_model import FOLDER, HELDOUT
 from quantkit.model.open import open_model
 from quantkit.results.paired import distinguishable
@@ -285,7 +286,7 @@ class Broken:
         self.sound = sound
         self.config, self.dtype, self.device = sound.config, sound.dtype, sound.device
 
-    def walk(self, *input_ids: torch.Tensor, **options: Any) -> Iterator[list[torch.Tensor]]:
+    def walk(self, *input_ids: torch.Tensor, **options: Any) -> Iterator[Batches]:
         return self.sound.walk(*input_ids, **options)
 
     def head(self) -> Head:

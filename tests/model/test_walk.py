@@ -16,7 +16,7 @@ def test_models_that_share_a_skeleton_take_turns(tiny_checkpoint: Callable[..., 
     ids = torch.arange(64).view(2, 32)
     apart = [open_model(folder) for folder in (one, other)]
     steps = zip(model.walk(ids), shared.walk(ids), strict=True)
-    *_, found = ([torch.cat(side) for side in sides] for sides in steps)
+    *_, found = ([torch.cat(list(side)) for side in sides] for sides in steps)
     expected = [model.hidden_states(ids) for model in apart]
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     heads = [model.head(), shared.head()]

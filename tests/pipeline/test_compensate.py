@@ -32,7 +32,7 @@ def made(source: Path, folder: Path, method: str, *, compensate: bool) -> OpenMo
 
 def output(model: OpenModel) -> torch.Tensor:
     """What the last block makes of IDS."""
-    *_, last = (torch.cat(batches) for batches in model.walk(IDS))
+    *_, last = (torch.cat(list(batches)) for batches in model.walk(IDS))
     return last.double()
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from quantkit.checkpoint.writer import ArtifactWriter
-from quantkit.core.resources import OFFLOADED, PAUSED, REPLAYED, Holding
+from quantkit.core.resources import OFFLOADED, PAUSED, REPLAYED, SPILLED, Holding
 from quantkit.model.open import open_model
 from quantkit.pipeline.build import build
 from quantkit.pipeline.prepare import Prepared
@@ -72,6 +72,7 @@ def test_the_bytes_are_those_of_forwards_that_wait(
     waiting = made(prepared, tmp_path / "waiting", PAUSED)
     assert "model.safetensors" in waiting
     assert made(prepared, tmp_path / "replayed", REPLAYED) == waiting
+    assert made(prepared, tmp_path / "spilled", SPILLED) == waiting
 
 
 def test_replays_take_the_forwards_that_are_planned(
@@ -96,7 +97,8 @@ def test_replays_take_the_forwards_that_are_planned(
 
 def test_what_is_called_again_is_not_replayed(tiny_checkpoint: Callable[..., Path]) -> None:
     prepared = prepared_for(tiny_checkpoint("llama"), "rtn", [])
-    assert ways(prepared, (4, 64)) == (PAUSED, REPLAYED)
+    assert ways(prepared, (4, 64)) == (PAUSED, REPLAYED, SPILLED)
+    assert ways(prepared, (4, 64), ranks=2) == (PAUSED, REPLAYED)
     assert ways(prepared, (0, 0)) == (PAUSED,)
     there = replace(prepared, model=replace(prepared.model, device=torch.device("cuda")))
     assert ways(there, (4, 64)) == (PAUSED, REPLAYED, OFFLOADED)
