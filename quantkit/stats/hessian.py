@@ -48,7 +48,8 @@ class InputCollector:
         others = None if originals is None else originals.detach().reshape(-1, features)
         largest = rows.abs().amax(0).float()
         self._absmax = largest if self._absmax is None else torch.maximum(self._absmax, largest)
-        self._firsts.append(inputs.detach().reshape(-1, *inputs.shape[-2:])[:, 0].float())
+        firsts = inputs.detach().reshape(-1, *inputs.shape[-2:])[:, 0]
+        self._firsts.append(firsts.to(torch.float32, copy=True))  # a view would keep the batch
         self._keep_sample(rows)
         for part in _cut(rows, CHUNK - self.tokens % CHUNK):
             filled = self.tokens % CHUNK

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -126,3 +128,16 @@ def test_nothing_collected_is_an_error() -> None:
     collector.add(torch.empty(0, 5, 7))
     with pytest.raises(QuantkitError, match="no calibration token"):
         collector.finish()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_batch_is_kept(dtype: torch.dtype) -> None:
+    """A view of a few rows would keep the whole batch in memory."""
+    collector = InputCollector(mixes_tokens=True)
+    batch = inputs(64).to(dtype)
+    storage = weakref.ref(batch.untyped_storage())
+    collector.add(batch)
+    del batch
+    gc.collect()
+    assert storage() is None
+    assert collector.finish().tokens == 4200
