@@ -1,6 +1,5 @@
 """Memory of a running model by part, by block, and at the peak."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from quantkit.bench.linear import QuantizedLinear
+from quantkit.model.peaks import resident_bytes
 from quantkit.pipeline.measure import peak_rss
 from quantkit.pipeline.memory import give_back
 from quantkit.results.schema import Memory, Segments
@@ -57,15 +57,6 @@ def stored_bytes(tensor: torch.Tensor) -> int:
     if tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]  # noqa: SLF001 - its only name
         return int(torch.ops.mkldnn._nbytes(tensor))  # noqa: SLF001
     return tensor.nbytes
-
-
-def resident_bytes() -> int | None:
-    """Resident bytes of the process; None if the system does not report them (not Linux)."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[torch.Tensor, bool]]:

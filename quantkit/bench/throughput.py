@@ -7,7 +7,6 @@ import torch
 from scipy.optimize import nnls
 from transformers import LlamaConfig, LlamaModel
 
-from quantkit.bench.memory import resident_bytes
 from quantkit.calibration.text import read_documents
 from quantkit.calibration.tokens import load_tokenizer, tokenize
 from quantkit.core import registry
@@ -18,6 +17,7 @@ from quantkit.core.progress import Progress, Report, silent
 from quantkit.core.scheme import Scheme
 from quantkit.model.embedded_model import FOLDER
 from quantkit.model.open import open_model
+from quantkit.model.peaks import resident_bytes
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import prepare
 from quantkit.planning.run.timing import MachineSpeed, Solving, machine_key

@@ -42,7 +42,7 @@ class Manifest:
     remarks: tuple[str, ...]
     environment: Mapping[str, str]
     planned: Mapping[str, float]
-    measured: Mapping[str, float]
+    measured: Mapping[str, Any]
     linear_share: float | None = None
     expert_tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 

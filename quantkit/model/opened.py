@@ -25,6 +25,7 @@ from quantkit.model.batches import Batches, Room
 from quantkit.model.calls import BlockInputs
 from quantkit.model.format_codes import format_codes
 from quantkit.model.head import Head
+from quantkit.model.peaks import Peaks
 from quantkit.model.skeleton import (
     Skeleton,
     is_linear,
@@ -292,16 +293,18 @@ class OpenModel:
         """
         batches, calls = self.enter(*input_ids)
         count = len(self.skeleton.blocks)
-        for index in range(count):
-            block = self.load_block(index)
-            try:
-                with torch.no_grad():
-                    for i, hidden in enumerate(batches):
-                        batches[i] = calls[i][index].run(block, to_device(hidden, self.device))
-            finally:  # others may share the skeleton
-                drop(block)
-            report(Progress("forward", index + 1, count, self.skeleton.block_name(index)))
-            yield batches
+        with Peaks(self.device) as peaks:
+            for index in range(count):
+                block = self.load_block(index)
+                try:
+                    with torch.no_grad():
+                        for i, hidden in enumerate(batches):
+                            batches[i] = calls[i][index].run(block, to_device(hidden, self.device))
+                finally:  # others may share the skeleton
+                    drop(block)
+                said = peaks.beside(self.skeleton.block_name(index))
+                report(Progress("forward", index + 1, count, said))
+                yield batches
 
     def hidden_states(self, input_ids: torch.Tensor, report: Report = silent) -> torch.Tensor:
         """The last block's output (windows, length, width), in `dtype`; ids are int64."""

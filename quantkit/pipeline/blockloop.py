@@ -36,6 +36,7 @@ from quantkit.model.batches import Batches, copied
 from quantkit.model.calls import BlockInputs, apart
 from quantkit.model.matrices import place
 from quantkit.model.opened import OpenModel, batch_size, drop
+from quantkit.model.peaks import Peaks
 from quantkit.model.structure import LinearGroup, Structure
 from quantkit.model.walk import Keep
 from quantkit.pipeline.cache_pause import CachePause, through
@@ -74,7 +75,7 @@ def quantize_blocks(
     if journal and done:
         chain.restore(done - 1, journal.kept(), model.device)
     shared = Shared(model, solver.schemes)
-    with ThreadPoolExecutor(1) as reader:
+    with ThreadPoolExecutor(1) as reader, Peaks(model.device) as peaks:
         coming = reader.submit(beside(model.device, partial(model.load_block, done)))
         for index in range(done, count):
             block = coming.result()
@@ -99,6 +100,7 @@ def quantize_blocks(
             state.passed_on = chain.after(index) if solver.ranks.alone else None
             drop(block)
             del original
+            state.peak_bytes = peaks.take()
             give_back()
             report(Progress("quantize", index + 1, count, state.summary()))
             yield state

@@ -84,7 +84,8 @@ def build(
     verify_weights(artifact, record.modules, session.report)
     verify_cache(artifact, record.cache)
     size = sum(shard.nbytes for shard in writer.shards)
-    return Built(record.modules, record.expert_tokens, ledger, side_files, size, artifact)
+    tokens, peaks = record.expert_tokens, record.peaks
+    return Built(record.modules, tokens, ledger, side_files, size, artifact, peaks)
 
 
 def _room(
@@ -135,10 +136,12 @@ def _leave(
     for name, tensor in encoded(state, prepared.format):
         behind.write(partial(writer.add, name, tensor))
     changed, tokens, cache = tuple(state.changed), state.expert_tokens, state.cache
+    peaks = {state.name: state.peak_bytes}
     hidden = _keep(state, writer)
 
     def commit() -> BlockRecord:
-        record = BlockRecord(tuple(each.result() for each in records), changed, tokens, cache)
+        modules = tuple(each.result() for each in records)
+        record = BlockRecord(modules, changed, tokens, cache, peaks)
         if hidden is not None:
             writer.commit({**record.to_dict(), "hidden": hidden})
         return record

@@ -28,13 +28,15 @@ class BlockRecord:
     """What is left of a finished block, and of several.
 
     `changed`: stored tensors that folding has changed. `expert_tokens` as in `Built`. `cache`:
-    scales of keys and values by the full name of an attention.
+    scales of keys and values by the full name of an attention. `peaks`: most bytes of memory by the
+    full name of a block.
     """
 
     modules: tuple[ModuleRecord, ...] = ()
     changed: tuple[str, ...] = ()
     expert_tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     cache: Mapping[str, CacheScales] = field(default_factory=dict)
+    peaks: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, later: BlockRecord) -> BlockRecord:
         return BlockRecord(
@@ -42,6 +44,7 @@ class BlockRecord:
             (*self.changed, *later.changed),
             {**self.expert_tokens, **later.expert_tokens},
             {**self.cache, **later.cache},
+            {**self.peaks, **later.peaks},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,7 +57,7 @@ class BlockRecord:
         modules = [ModuleRecord(**{**m, "notes": tuple(m["notes"])}) for m in found["modules"]]
         tokens = {name: tuple(counts) for name, counts in found["expert_tokens"].items()}
         cache = {name: CacheScales(**scales) for name, scales in found["cache"].items()}
-        return cls(tuple(modules), tuple(found["changed"]), tokens, cache)
+        return cls(tuple(modules), tuple(found["changed"]), tokens, cache, found["peaks"])
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Built:
 
     `expert_tokens` are the calibration tokens that were sent to each expert, by the full name of
     the module that holds those of a layer. `bytes` is the size of all weight files of the artifact,
-    which `artifact` reads.
+    which `artifact` reads. `peaks`: most bytes of memory by the full name of a block.
     """
 
     modules: tuple[ModuleRecord, ...]
@@ -72,3 +75,4 @@ class Built:
     side_files: dict[str, str]
     bytes: int
     artifact: OpenModel
+    peaks: Mapping[str, int] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from quantkit.core.ranks import ALONE, Ranks
 from quantkit.core.recipe import ExpertTokens
 from quantkit.core.resources import PAUSED, Holding
 from quantkit.core.scheme import KVCache, Scheme
+from quantkit.core.units import size
 from quantkit.grid.activation import change_of, input_scale
 from quantkit.grid.kv_cache import CacheScales
 from quantkit.grid.rounding import Rounding
@@ -54,7 +55,7 @@ class BlockState:
     `changed` maps checkpoint names to tensors in the dtype of their source. `expert_tokens` are
     those that were sent to each expert, by the full name of the module that holds them. `cache`:
     the scales of keys and values, by the full name of an attention. `passed_on`: what the next
-    block reads, as `Chain.after` gives it.
+    block reads, as `Chain.after` gives it. `peak_bytes`: the most memory while it was quantized.
     """
 
     model: OpenModel
@@ -66,6 +67,7 @@ class BlockState:
     expert_tokens: dict[str, tuple[int, ...]] = field(default_factory=dict)
     cache: dict[str, CacheScales] = field(default_factory=dict)
     passed_on: Passed | None = None
+    peak_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -90,9 +92,12 @@ class BlockState:
                 self.solved[name] = replace(self.solved[name], losses=sums[:, None])
 
     def summary(self) -> str:
-        """Name and mean relative loss of the block, for people."""
+        """Name, mean relative loss and peak memory of the block, for people."""
         losses = [s.loss for s in self.solved.values() if s.loss is not None]
-        return f"{self.name}  loss {sum(losses) / len(losses):.2e}" if losses else self.name
+        parts = [self.name]
+        parts += [f"loss {sum(losses) / len(losses):.2e}"] if losses else []
+        parts += [f"peak {size(self.peak_bytes)}"] if self.peak_bytes else []
+        return "  ".join(parts)
 
     def source(self, parameter: str) -> tuple[str, torch.Tensor]:
         """Checkpoint name and present value of a parameter, as stored, on the model's device."""

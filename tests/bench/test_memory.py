@@ -12,13 +12,13 @@ from quantkit.bench.local import measure_local
 from quantkit.bench.memory import (
     measure_memory,
     parts_bytes,
-    resident_bytes,
     segments_of,
     stored_bytes,
 )
 from quantkit.bench.runtime import load_runtime
 from quantkit.bench.timing import Cell, Effort
 from quantkit.model.open import open_model
+from quantkit.model.peaks import resident_bytes
 
 
 def test_parts_are_the_codes_the_scales_and_the_rest(
