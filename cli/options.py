@@ -20,6 +20,14 @@ Calibration = Annotated[
     typer.Option(help="Calibration text: file, folder or hub data set. Default: built-in."),
 ]
 Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:N or auto.")]
+MaxRam = Annotated[str | None, typer.Option(metavar="SIZE", help="The same of a run on the CPU.")]
+MaxVram = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Most memory of each GPU: 12GiB. Slower where it is short; the same result.",
+    ),
+]
 Samples = Annotated[
     int | None, typer.Option(help="Number of calibration windows. Default: 128, or all.")
 ]

@@ -8,8 +8,10 @@ from quantkit.calibration.tokens import Calibration
 from quantkit.checkpoint.claim import check_output
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.progress import Report, part_of, silent
+from quantkit.core.resources import TOKENS_PER_BATCH
 from quantkit.eval.contamination import screen_by_tokens
 from quantkit.eval.effort import Effort, announce, triage_effort
+from quantkit.eval.protocol import find_protocol
 from quantkit.eval.reference_store import Form, read_store, store_key, write_store
 from quantkit.eval.scoring import Reference
 from quantkit.eval.side_by_side import (
@@ -23,7 +25,7 @@ from quantkit.eval.text import EvaluationText, TextChoice
 from quantkit.eval.triage import quantized_kinds, triage
 from quantkit.eval.walking import depth
 from quantkit.eval.windows import read_text, vocabulary_hash
-from quantkit.model.opened import context_length
+from quantkit.model.opened import OpenModel, context_length
 from quantkit.pipeline.folder import ModelFolder
 from quantkit.results.schema import EvalResult, Triage
 
@@ -74,12 +76,18 @@ def compare(
             model, text, read_store(reference, text, model.device), subject, report
         )
     require_same_vocabulary(vocabulary_hash(reference.tokenizer), text.vocabulary_sha256)
-    original = reference.model
+    original = replace(reference.model, room=model.room)  # what waits, waits in one place
     subjects = (subject, describe(reference.source, original.checkpoint))
     result, computed = evaluate_together(model, original, text, subjects, report)
     if keep is not None:
         write_store(keep[0], computed, original, text, keep[1])
     return result
+
+
+def smoke_windows(model: OpenModel) -> tuple[int, int]:
+    """The number and length of the windows that `smoke_score` takes at most."""
+    length = find_protocol(SHIPPED_TEXT.protocol).length or TOKENS_PER_BATCH
+    return SMOKE_WINDOWS, min(length, context_length(model))
 
 
 def smoke_score(
@@ -116,6 +124,7 @@ def triaged(
             hint="the model that the artifact was made from as --reference",
         )
     few = replace(choice, windows=min(choice.windows or TRIAGE_WINDOWS, TRIAGE_WINDOWS))
+    original = replace(original, room=model.room)
     text = text_of(artifact, few)
     effort = triage_effort(depth(model), len(quantized_kinds(model)))
     announce("triage", effort, model, text, report)

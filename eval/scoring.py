@@ -9,16 +9,9 @@ import torch
 from quantkit.core.progress import Progress, Report, silent
 from quantkit.eval.metric import Scores
 from quantkit.eval.text import EvaluationText
-from quantkit.grid.tiles import tiles
+from quantkit.grid.tiles import LOGIT_BYTES, POSITIONS, WIDEST, tiles
 from quantkit.results.schema import Subject
 from quantkit.stats.running import RunningDivergence, RunningSoftmax
-
-LOGIT_BYTES = 32 << 20
-"""Of all fp32 logits of some positions, where a model gives them only at once."""
-POSITIONS = 512
-"""Scored together at most: each tile of the head's weight is read and widened once for them."""
-WIDEST = 8192
-"""Columns in a tile at most, where there are few positions."""
 
 TokenScores = dict[str, torch.Tensor]
 Span = tuple[int, int]

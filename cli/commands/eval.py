@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.options import Device, TrustRemoteCode
+from quantkit.cli.options import Device, MaxRam, MaxVram, TrustRemoteCode
 from quantkit.cli.render.figures import evaluation_lines, triage_lines
 from quantkit.cli.render.gates import BaselineOption, GateOption, conclude, gate_lines, task_lines
 from quantkit.cli.render.speed import speed_lines
@@ -99,6 +99,8 @@ def evaluate(
         ),
     ] = None,
     device: Device = "auto",
+    max_vram: MaxVram = None,
+    max_ram: MaxRam = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Measure perplexity and KL divergence from the original."""
@@ -124,6 +126,8 @@ def evaluate(
         engine="vllm" if engine else None,
         kv_cache=cast("Literal['stored', '16-bit', 'fp8']", rest["kv_cache"]),
         device=device,
+        max_ram=max_ram,
+        max_vram=max_vram,
         trust_remote_code=trust_remote_code,
         report=console.report,
     )

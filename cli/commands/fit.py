@@ -9,6 +9,8 @@ from quantkit.cli.console import Console
 from quantkit.cli.options import (
     Calibration,
     Device,
+    MaxRam,
+    MaxVram,
     Samples,
     TrustRemoteCode,
     entries,
@@ -67,6 +69,8 @@ def fit(
     calibration: Calibration = None,
     samples: Samples = None,
     device: Device = "auto",
+    max_vram: MaxVram = None,
+    max_ram: MaxRam = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> int:
     """Choose bits per module so that the weights fit a budget."""
@@ -94,6 +98,8 @@ def fit(
             grids=_listed(grid),
             calibration=recipe.calibration,
             device=device,
+            max_ram=max_ram,
+            max_vram=max_vram,
             trust_remote_code=trust_remote_code,
             report=console.report,
         )

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quantkit.cli.console import Console
-from quantkit.cli.options import Calibration, Device, Samples, TrustRemoteCode, entries
+from quantkit.cli.options import (
+    Calibration,
+    Device,
+    MaxRam,
+    MaxVram,
+    Samples,
+    TrustRemoteCode,
+    entries,
+)
 from quantkit.cli.render.gates import BaselineOption, GateOption, conclude
 from quantkit.cli.render.result import family, result_lines
 from quantkit.cli.stopping import resumable
@@ -70,16 +78,8 @@ def quantize(
             metavar="0,1|all", help="Several GPUs: a process on each, with the result of one."
         ),
     ] = None,
-    max_vram: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Most memory of each GPU: 12GiB. Slower where it is short; the same result.",
-        ),
-    ] = None,
-    max_ram: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The same of a run on the CPU.")
-    ] = None,
+    max_vram: MaxVram = None,
+    max_ram: MaxRam = None,
     max_shard_size: Annotated[str, typer.Option(help="Maximum size of a weight file.")] = "5GB",
     settings: Annotated[
         list[str] | None,
@@ -127,6 +127,7 @@ def quantize(
             max_ram=max_ram,
             max_vram=max_vram,
             max_shard_size=parse_size(max_shard_size, "--max-shard-size "),
+            evaluate=evaluate,
             trust_remote_code=trust_remote_code,
             report=console.report,
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quantkit.api.asking import absolute, asked
 from quantkit.api.loading import load_torch
+from quantkit.api.sessions import session_on
 from quantkit.checkpoint.claim import check_output, discard, require_free
 from quantkit.checkpoint.journal import unfinished
 from quantkit.checkpoint.shards import DEFAULT_SHARD_SIZE
@@ -17,7 +18,6 @@ from quantkit.checkpoint.source import check_name, resolve
 from quantkit.core.errors import InputError, RefusedError, ResourceError
 from quantkit.core.manifest import FILE_NAME
 from quantkit.core.progress import Report, silent
-from quantkit.core.session import Session
 from quantkit.pipeline.measure import stopwatch
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
         devices: several in place of one, "0,1" or "all": a process for each, and the bytes of one.
             Scripts that name several need `if __name__ == "__main__":`, as multiprocessing does.
             Under torchrun all processes call this function, and all but the first end in it.
-        max_ram: most memory of a run on the CPU, in bytes or as "12GiB". Forwards are then replayed
-            where that needs less, with the same bytes; what does not fit is refused at once.
+        max_ram: most memory of a run on the CPU, in bytes or as "12GiB", its evaluation included.
+            Forwards are then replayed where that needs less, and hidden states wait in a file, with
+            the same bytes; what does not fit is refused at once.
         max_vram: the same of each GPU.
         max_shard_size: largest size of a weight file, in bytes.
         evaluate: whether to measure perplexity and KL against the original.
@@ -71,33 +72,31 @@ def quantize(  # noqa: PLR0913 - the public surface; each has a default that is 
     Raises:
         QuantkitError: with exit code, reason and remedy; the output is then unchanged.
     """
-    watch = stopwatch()
-    require_free(Path(output))
+    watch, target = stopwatch(), Path(output)
+    require_free(target)
     check_name(model)
     if devices and device != "auto":
         raise InputError("device and devices are both given", hint="--devices alone")
     load_torch(report)
     from quantkit.eval.compare import smoke_score
-    from quantkit.pipeline.start import checked, device_of
+    from quantkit.pipeline.start import checked
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
-    from quantkit.runs.ceiling import limits_on
     from quantkit.runs.produce import Order, assist_with, produce, ready
     from quantkit.runs.ranks import devices_of, ranks_of
 
     old = read_result(Path(baseline), EvalResult) if baseline else None
     wanted, several = checked(recipe), devices_of(devices) if devices else []
-    name = device_of(several[0] if several else device)
-    limits = limits_on(name, max_ram, max_vram)
-    here = Session(name, trust_remote_code, report, limits=limits)
-    source = resolve(model, trust_remote_code=trust_remote_code)
-    check_output(Path(output), source.folder)
+    place, trust = several[0] if several else device, trust_remote_code
+    here = session_on(place, max_ram, max_vram, report, trust_remote_code=trust)
+    source = resolve(model, trust_remote_code=trust)
+    check_output(target, source.folder)
     with ranks_of(here, several, partial(assist_with, source, wanted)) as session:
         original, prepared, calibration = ready(source, wanted, session)
         where = {"device": device, "devices": devices, "max_ram": max_ram, "max_vram": max_vram}
         how = {"max_shard_size": max_shard_size, "evaluate": evaluate, "baseline": baseline}
         command = asked("quantize", source, wanted, session, where | how)
-        order = Order(original, prepared, calibration, Path(output), max_shard_size, command)
+        order = Order(original, prepared, calibration, target, max_shard_size, command, evaluate)
         score = smoke_score(original, calibration, report) if evaluate else None
         result = produce(order, score, old, session)
     return replace(result, cost=watch())  # with what comes before the run, imports included
@@ -118,6 +117,8 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     grids: Sequence[str] = ("int", "nvfp4"),
     calibration: CalibrationSpec | None = None,
     device: str = "auto",
+    max_ram: int | str | None = None,
+    max_vram: int | str | None = None,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> QuantizeResult:
@@ -144,6 +145,8 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
         grids: grids to choose from: int, fp8, mxfp8, mxfp4, nvfp4.
         calibration: text for measuring and quantizing; the bundled text by default.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        max_ram: most memory of a run on the CPU, as in `quantize`.
+        max_vram: the same of a GPU.
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
@@ -159,18 +162,19 @@ def fit(  # noqa: PLR0913 - the public surface; each has a default that is right
     check_name(model)
     load_torch(report)
     from quantkit.pipeline.opening import open_folder
-    from quantkit.pipeline.start import device_of
     from quantkit.runs.fit import choose as fitting
 
-    session = Session(device_of(device), trust_remote_code, report)
-    source = resolve(model, trust_remote_code=trust_remote_code)
+    trust = trust_remote_code
+    session = session_on(device, max_ram, max_vram, report, trust_remote_code=trust)
+    source = resolve(model, trust_remote_code=trust)
     check_output(Path(output), source.folder)
     original = open_folder(source, session)
     wanted = fitting.want(original, Path(output), budget, schemes, calibration)
     place = {"gpu": gpu, "context": context, "batch": batch, "tp": tp, "engine": engine}
     choice = {"bits": bits, "group_sizes": group_sizes, "grids": grids, "device": device}
     calibrated = None if calibration is None else asdict(absolute(calibration))
-    how = {"size": size, "calibration": calibrated, **place, **choice}
+    bounds = {"max_ram": max_ram, "max_vram": max_vram}
+    how = {"size": size, "calibration": calibrated, **place, **choice, **bounds}
     command = asked("fit", source, None, session, how)
     return fitting.fit(replace(wanted, command=command), session)
 
@@ -234,6 +238,7 @@ def dry_run(  # noqa: PLR0913 - as `quantize`
     max_ram: int | str | None = None,
     max_vram: int | str | None = None,
     max_shard_size: int = DEFAULT_SHARD_SIZE,
+    evaluate: bool = True,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> Plan:
@@ -252,22 +257,25 @@ def dry_run(  # noqa: PLR0913 - as `quantize`
     """
     check_name(model)
     load_torch(report)
+    from quantkit.eval.compare import smoke_windows
     from quantkit.pipeline.calibrate import calibrate
     from quantkit.pipeline.opening import open_folder
-    from quantkit.pipeline.start import checked, device_of, start
-    from quantkit.runs.ceiling import ceiling_of, limits_on
+    from quantkit.pipeline.start import checked, start
+    from quantkit.runs.ceiling import ceiling_of
     from quantkit.runs.forecast import plan_within, require_memory, what_fits
+    from quantkit.runs.reading import with_evaluation
 
-    wanted, name = checked(recipe), device_of(device)
-    limits = limits_on(name, max_ram, max_vram)
-    session = Session(name, trust_remote_code, report, limits=limits)
-    source = resolve(model, trust_remote_code=trust_remote_code)
+    wanted, trust = checked(recipe), trust_remote_code
+    session = session_on(device, max_ram, max_vram, report, trust_remote_code=trust)
+    source = resolve(model, trust_remote_code=trust)
     original = open_folder(source, session)
     prepared = start(original.model, wanted)
     calibration = calibrate(original, prepared.plan.recipe.calibration)
     windows = tuple(calibration.input_ids.shape) if calibration else (0, 0)
     ceiling = ceiling_of(prepared.model.device, session)
     plan = plan_within(ceiling, prepared, windows, max_shard_size, timed=False)
+    if evaluate:
+        plan = with_evaluation(plan, ceiling, prepared, smoke_windows(original.model))
     try:
         remedy = partial(what_fits, plan, ceiling, prepared, windows, max_shard_size)
         require_memory(plan, ceiling, remedy)

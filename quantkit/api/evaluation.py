@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from quantkit.api.loading import load_torch
+from quantkit.api.sessions import session_on
 from quantkit.checkpoint.source import check_name, resolve
 from quantkit.checkpoint.sums import require_sums
 from quantkit.core import registry
@@ -42,6 +43,8 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
     engine: Literal["vllm"] | None = None,
     kv_cache: Literal["stored", "16-bit", "fp8"] = "stored",
     device: str = "auto",
+    max_ram: int | str | None = None,
+    max_vram: int | str | None = None,
     trust_remote_code: bool = False,
     report: Report = silent,
 ) -> EvalResult:
@@ -70,20 +73,20 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         triage: whether to measure, on a few windows, the KL of each block and kind of linear.
         speed: whether to measure speed and memory in this process.
         engine: an engine whose server is measured under concurrent requests.
-        kv_cache: the artifact's cache of keys and values: as its file states it, in 16 bits, or
-            in fp8 by the file's scales, which without any are 1.
+        kv_cache: keys and values as the file states, in 16 bits, or in fp8 by its scales or 1.
         device: "cpu", "cuda", "cuda:1", or "auto": the GPU if there is one.
+        max_ram: most memory of an evaluation on the CPU: bytes or "12GiB"; as in `quantize`.
+        max_vram: the same of a GPU.
         trust_remote_code: whether code in the model's folder may run.
         report: called with a `Progress` after each step.
     """
     from quantkit.core.gate import parse_gate
 
-    limits = tuple(parse_gate(gate) for gate in gates)
+    gated = tuple(parse_gate(gate) for gate in gates)
     for name in filter(None, (artifact, reference)):
         check_name(name)
     load_torch(report)
     from quantkit.eval.text import TextChoice
-    from quantkit.pipeline.start import device_of
     from quantkit.results.file import read_result
     from quantkit.results.schema import EvalResult
     from quantkit.runs.evaluation import EvaluationOptions, evaluate_artifact
@@ -92,7 +95,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         choice=TextChoice(text, protocol, sequence_length, windows),
         keep=(Path(save_reference), reference_form) if save_reference else None,
         tasks=tuple(tasks),
-        gates=limits,
+        gates=gated,
         baseline=read_result(Path(baseline), EvalResult) if baseline else None,
         allow_overlap=allow_overlap,
         triage=triage,
@@ -100,7 +103,7 @@ def evaluate(  # noqa: PLR0913 - the public surface; each has a default that is 
         engine=engine,
         kv_cache=kv_cache,
     )
-    session = Session(device_of(device), trust_remote_code, report)
+    session = session_on(device, max_ram, max_vram, report, trust_remote_code=trust_remote_code)
     source = resolve(artifact, trust_remote_code=trust_remote_code)
     require_sums(source.folder)
     original = resolve(reference, trust_remote_code=trust_remote_code) if reference else None

@@ -20,15 +20,15 @@ from quantkit.checkpoint.tensors import as_bytes
 
 
 class Spill:
-    """A file for any number of sequences of tensors in `folder`, which has `room` bytes for it.
+    """A file for any number of sequences of tensors in `folder`, which has room for `size` bytes.
 
     Raises:
         ResourceError: the folder's disk has not so much left, or it cannot be written.
     """
 
-    def __init__(self, folder: Path, room: int) -> None:
+    def __init__(self, folder: Path, size: int = 0) -> None:
         self.path = folder / "hidden states"  # for messages
-        durable.require_space(self.path, room)
+        durable.require_space(self.path, size)
         with durable.io_errors(self.path), TemporaryFile(dir=folder) as file:
             self._fd = os.dup(file.fileno())
         finalize(self, os.close, self._fd)  # with the last sequence

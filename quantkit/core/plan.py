@@ -31,7 +31,8 @@ class Plan:
 
     `selected`: the recipe of the run, None where the model stays unquantized. `dispositions`: the
     decision about each linear; `remarks` explain them. `files`, `memory` and `time`: the resources
-    of the run. `serving`: builds compared on a GPU. `training`: a training run.
+    of the run, `evaluation` the memory of the evaluation after it. `serving`: builds compared on a
+    GPU. `training`: a training run.
     """
 
     selected: Recipe | None = None
@@ -42,6 +43,7 @@ class Plan:
     time: Time | None = None
     serving: Serving | None = None
     training: TrainingPlan | None = None
+    evaluation: Memory | None = None
 
     @property
     def recipe(self) -> Recipe:
@@ -83,7 +85,8 @@ class Plan:
     def resources(self) -> dict[str, float]:
         """The known resources of the run by their JSON keys; bytes and seconds.
 
-        `work_bytes` is the run's own memory, `peak_rss_bytes` that of the whole process.
+        `work_bytes` is the run's own memory, `peak_rss_bytes` that of the whole process, and
+        `evaluation_rss_bytes` that of the process while it evaluates.
         """
         memory, seconds = self.memory, self.time.seconds if self.time else None
         known: dict[str, float | None] = {
@@ -91,6 +94,7 @@ class Plan:
             "work_bytes": memory.peak.bytes if memory else None,
             "base_rss_bytes": memory.base_bytes if memory else None,
             "peak_rss_bytes": memory.rss_bytes if memory else None,
+            "evaluation_rss_bytes": self.evaluation.rss_bytes if self.evaluation else None,
             "least_seconds": seconds[0] if seconds else None,
             "most_seconds": seconds[1] if seconds else None,
         }

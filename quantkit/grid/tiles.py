@@ -30,6 +30,12 @@ class Tiles:
     logits: int
 
 
+LOGIT_BYTES = 32 << 20
+"""Of all fp32 logits of some positions, where a model gives them only at once."""
+POSITIONS = 512
+"""Scored together at most: each tile of the head's weight is read and widened once for them."""
+WIDEST = 8192
+"""Columns in a tile of logits at most, where there are few positions."""
 NARROW = 32
 """Inputs of groups so small that a CPU, too, is faster with several at a time."""
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from quantkit.bench.memory import resident_bytes
 from quantkit.checkpoint.files import found_in
 from quantkit.checkpoint.sizes import parse_size
 from quantkit.core.errors import InputError
@@ -16,10 +15,12 @@ from quantkit.core.plan import Plan
 from quantkit.core.session import Limits, Session
 from quantkit.core.units import size
 from quantkit.grid.exchange import exchange
-from quantkit.planning.run.estimate import KEPT
+from quantkit.model.peaks import resident_bytes
 
 MARGIN = 1.1
 """A run is refused only if its planned memory exceeds the free memory by this factor."""
+OVER = 1.05
+"""What a CPU's process may take of a limit over what is planned: real peaks are up to 4 % over."""
 SPLIT = 1.1
 """What a GPU's allocator may take of a limit over what is planned, as it keeps freed pieces."""
 
@@ -43,15 +44,17 @@ class Ceiling:
 
     def beside(self, plan: Plan) -> int:
         """Bytes that a run takes beside what is held before it."""
-        taken = plan.memory.peak.bytes if plan.memory else 0
-        return taken * self.ranks if self.device == "cpu" else taken
+        ranks = self.ranks if self.device == "cpu" else 1
+        run, judging = plan.memory, plan.evaluation  # the first rank evaluates
+        return max(run.peak.bytes * ranks if run else 0, judging.peak.bytes if judging else 0)
 
     def whole(self, plan: Plan) -> int:
         """Bytes of a run that count towards its limit: on a CPU those of the whole processes."""
         if self.device != "cpu":
             return round(SPLIT * self.beside(plan))
-        base = plan.memory.base_bytes if plan.memory else None
-        return round(KEPT * ((base or 0) * self.ranks + self.beside(plan)))
+        known = plan.memory or plan.evaluation
+        base = known.base_bytes if known else None
+        return round(OVER * ((base or 0) * self.ranks + self.beside(plan)))
 
     def misfit(self, plan: Plan) -> str:
         """A sentence about a plan that does not fit."""

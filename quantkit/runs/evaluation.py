@@ -8,23 +8,35 @@ from typing import Any, Literal
 from quantkit.bench.machine import machine
 from quantkit.bench.speed import measure_speed
 from quantkit.checkpoint.manifest import read_manifest
+from quantkit.checkpoint.spill import disk_folder
 from quantkit.checkpoint.stored import Source
 from quantkit.core.errors import InputError
 from quantkit.core.limit import Gate
-from quantkit.core.session import Session
-from quantkit.eval.compare import SHIPPED_TEXT, compare, text_of, triaged
+from quantkit.core.plan import Plan
+from quantkit.core.progress import Progress
+from quantkit.core.resources import Holding, Memory
+from quantkit.core.session import Limits, Session
+from quantkit.eval.compare import SHIPPED_TEXT, TRIAGE_WINDOWS, compare, text_of, triaged
 from quantkit.eval.contamination import screen_by_manifest
 from quantkit.eval.reference_store import Form, is_store
 from quantkit.eval.tasks import run_tasks
 from quantkit.eval.text import TextChoice
+from quantkit.eval.triage import quantized_kinds
+from quantkit.eval.walking import depth
 from quantkit.grid.kv_cache import CacheScales
+from quantkit.model.batches import Room
 from quantkit.pipeline.cached import CacheChoice, cached
 from quantkit.pipeline.folder import ModelFolder
 from quantkit.pipeline.opening import open_folder
+from quantkit.planning.run.estimate import summary
+from quantkit.planning.run.evaluation import Reading, evaluation_memory, triage_memory
 from quantkit.results.error_map import error_map
 from quantkit.results.gates import engine_support, judge, recipe_gates, require_decidable
 from quantkit.results.kl_level import kl_level
 from quantkit.results.schema import EvalResult
+from quantkit.runs.ceiling import bounded, ceiling_of
+from quantkit.runs.forecast import held_bytes, larger, require_memory
+from quantkit.runs.reading import network_of, plan_reading, waiting_room
 
 
 @dataclass(frozen=True)
@@ -61,11 +73,13 @@ def evaluate_artifact(
     gates, undecided = recipe_gates(manifest)
     own, other = open_folder(artifact, session), _opened(reference, session)
     own = replace(own, model=cached(own.model, options.kv_cache))
-    extras = _extras(own, other, options, session)
+    own = replace(own, model=replace(own.model, room=_room(own, other, options, session)))
     screen = screen_by_manifest(own, allow=options.allow_overlap)
-    found = compare(
-        own, other, options.choice, keep=options.keep, screen=screen, report=session.report
-    )
+    with bounded(own.model.device, session):
+        extras = _extras(own, other, options, session)
+        found = compare(
+            own, other, options.choice, keep=options.keep, screen=screen, report=session.report
+        )
     extras |= {
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "engines": engine_support(manifest.get("engines")),
@@ -81,6 +95,55 @@ def evaluate_artifact(
     found = found.model_copy(update={"kl_level": kl_level(found)})
     outcomes = judge((*gates, *options.gates), found, options.baseline)
     return found.model_copy(update={"gates": list(outcomes)})
+
+
+def _room(
+    artifact: ModelFolder,
+    reference: ModelFolder | Path | None,
+    options: EvaluationOptions,
+    session: Session,
+) -> Room:
+    """Where hidden states wait, so that the evaluation fits into memory.
+
+    Raises:
+        InputError: a limit is stated for what runs whole models in memory.
+        ResourceError: it fits in no way.
+    """
+    model = artifact.model
+    _require_streamed(options, session)
+    ceiling, text = ceiling_of(model.device, session), text_of(artifact, options.choice)
+    others = [reference.model] if isinstance(reference, ModelFolder) else []
+    models = tuple(network_of(each) for each in (model, *others))
+    windows, length = text.inputs.shape
+    reading = Reading(windows, length, model.device.type, saved=options.keep is not None)
+    few = replace(reading, windows=min(windows, TRIAGE_WINDOWS))
+    variants = 2 * (depth(model) + len(quantized_kinds(model)) + 1)
+
+    def memory_of(holding: Holding) -> Memory:
+        found = evaluation_memory(models, reading, holding)
+        if not options.triage:
+            return found
+        triage = triage_memory(models, few, variants, holding)
+        return replace(found, stages=(*found.stages, *triage.stages))
+
+    plan = plan_reading(memory_of, ceiling, Plan(), held_bytes(model.device))
+    require_memory(plan, ceiling, lambda: larger(plan, ceiling))
+    session.report(Progress("plan", 1, 1, summary(plan)))
+    return waiting_room(plan.evaluation, disk_folder())
+
+
+def _require_streamed(options: EvaluationOptions, session: Session) -> None:
+    """Check that a limit is stated for nothing but the evaluation, which runs block by block.
+
+    Raises:
+        InputError: tasks or speed are asked for, too.
+    """
+    asked = {"--tasks": options.tasks, "--speed": options.speed, "--engine": options.engine}
+    others = [name for name, value in asked.items() if value]
+    if others and session.limits != Limits():
+        limit = "--max-ram" if session.limits.ram is not None else "--max-vram"
+        what = f"{limit} does not go with {others[0]}"
+        raise InputError(what, why="it runs whole models in memory", hint="one of the two")
 
 
 def _require_evaluator(options: EvaluationOptions) -> None:

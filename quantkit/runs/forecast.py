@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from quantkit.bench.memory import resident_bytes
+import torch
+
 from quantkit.bench.throughput import run_kernels, time_machine
 from quantkit.checkpoint.dtypes import DTYPE_NAMES
 from quantkit.checkpoint.stored import TensorInfo
@@ -15,6 +16,7 @@ from quantkit.core.progress import Report, silent
 from quantkit.core.resources import OFFLOADED, PAUSED, REPLAYED, SPILLED, Holding, Work
 from quantkit.core.units import size
 from quantkit.model.opened import OpenModel
+from quantkit.model.peaks import resident_bytes
 from quantkit.pipeline.measure import peak_rss
 from quantkit.pipeline.memory import give_back
 from quantkit.pipeline.prepare import Prepared
@@ -49,19 +51,29 @@ def plan_here(
     plan = plan_prepared(prepared, windows, max_shard_size, holding, ranks)
     if prepared.model.device.type != "cpu" or plan.time is None:
         return plan
-    run_kernels()
-    give_back()
-    base = resident_bytes()
+    base = held_bytes(prepared.model.device)
     if base is None:
         return plan
     speed = machine_speed(plan.time.work, report) if timed else recall()
     return on_machine(plan, speed, base, peak_rss())
 
 
-def machine_speed(work: Work, report: Report) -> MachineSpeed | None:
-    """The speed of this machine; it is timed now if needed and the run is long enough."""
+def held_bytes(device: torch.device) -> int | None:
+    """What this process holds before a run on a CPU, kernels of torch included; None elsewhere."""
+    if device.type != "cpu":
+        return None
+    run_kernels()
+    give_back()
+    return resident_bytes()
+
+
+def machine_speed(work: Work, report: Report, *, limited: bool = False) -> MachineSpeed | None:
+    """The speed of this machine; it is timed now if needed and the run is long enough.
+
+    Not where memory is `limited`: what timing takes is not planned.
+    """
     speed = recall()
-    if speed is None and work.weights >= LARGE and resident_bytes() is not None:
+    if speed is None and work.weights >= LARGE and resident_bytes() is not None and not limited:
         remember(speed := time_machine(report))
     return speed
 
@@ -83,7 +95,7 @@ def plan_within(
             windows,
             max_shard_size,
             report,
-            timed=timed,
+            timed=timed and ceiling.limit is None,
             holding=holding,
             ranks=ceiling.ranks,
         )
@@ -169,8 +181,9 @@ def require_memory(plan: Plan, ceiling: Ceiling, remedy: Callable[[], str] = lam
     Raises:
         ResourceError: it exceeds its limit, or free memory by more than MARGIN.
     """
-    if plan.memory is not None and not ceiling.holds(plan, MARGIN):
-        most = plan.memory.peak
+    peaks = [each.peak for each in (plan.memory, plan.evaluation) if each is not None]
+    if peaks and not ceiling.holds(plan, MARGIN):
+        most = max(peaks, key=lambda peak: peak.bytes)
         raise ResourceError(ceiling.misfit(plan), why=f"{most.name}: {most.rule}", hint=remedy())
 
 
@@ -185,7 +198,8 @@ def what_fits(
             plan_prepared(prepared, (samples, windows[1]), max_shard_size, holding, ceiling.ranks)
             for holding in ways(prepared, (samples, windows[1]), ceiling.ranks)
         )
-        return any(ceiling.holds(on_machine(each, None, base), MARGIN) for each in plans)
+        made = (replace(on_machine(p, None, base), evaluation=plan.evaluation) for p in plans)
+        return any(ceiling.holds(each, MARGIN) for each in made)
 
     least, most = int(prepared.method.needs_inputs), windows[0]
     found = []
@@ -194,6 +208,14 @@ def what_fits(
             middle = (least + most) // 2
             least, most = (middle, most) if fits(middle) else (least, middle)
         found.append(f"--samples {least}")
+    if plan.evaluation and ceiling.holds(replace(plan, evaluation=None), MARGIN):
+        found.append("--no-eval")
+    free = replace(ceiling, limit=None).holds(plan, MARGIN)
+    return " or ".join([*found, larger(plan, ceiling)] if free or not found else found)
+
+
+def larger(plan: Plan, ceiling: Ceiling) -> str:
+    """The limit with which a plan fits, or the machine where the free memory does not hold it."""
     if replace(ceiling, limit=None).holds(plan, MARGIN):
-        found.append(f"{ceiling.option} {math.ceil(ceiling.whole(plan) / 10**7) / 100:g}GB")
-    return " or ".join(found) or f"a machine with {size(ceiling.beside(plan))} of free memory"
+        return f"{ceiling.option} {math.ceil(ceiling.whole(plan) / 10**7) / 100:g}GB"
+    return f"a machine with {size(ceiling.beside(plan))} of free memory"

@@ -18,6 +18,7 @@ from quantkit.core.progress import Progress
 from quantkit.core.recipe import Recipe
 from quantkit.core.resources import PAUSED
 from quantkit.core.session import Session
+from quantkit.eval.compare import smoke_windows
 from quantkit.eval.report.load import study_of_manifest
 from quantkit.eval.report.page import render
 from quantkit.grid.exchange import exchange
@@ -41,6 +42,7 @@ from quantkit.runs.card import model_card
 from quantkit.runs.ceiling import bounded, ceiling_of
 from quantkit.runs.forecast import plan_within, require_memory, what_fits
 from quantkit.runs.job import job_of
+from quantkit.runs.reading import waiting_room, with_evaluation
 
 PAGE = "report.html"
 
@@ -61,7 +63,7 @@ class QuantizeResult:
     quantized_bits_per_weight: float | None
     cost: Cost
     planned: Mapping[str, float]
-    measured: Mapping[str, float]
+    measured: Mapping[str, Any]
     engines: Mapping[str, str | None]
     recipe: Mapping[str, Any]
     modules: tuple[Mapping[str, Any], ...]
@@ -102,7 +104,10 @@ class QuantizeResult:
 
 @dataclass(frozen=True)
 class Order:
-    """The inputs of a run and its output folder; `command`: how it was asked for."""
+    """The inputs of a run and its output folder; `command`: how it was asked for.
+
+    `judged`: whether an evaluation follows.
+    """
 
     original: ModelFolder
     prepared: Prepared
@@ -110,6 +115,7 @@ class Order:
     output: Path
     max_shard_size: int
     command: Mapping[str, Any] | None = None
+    judged: bool = False
 
 
 def ready(
@@ -180,6 +186,9 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
     device, shards = order.prepared.model.device, order.max_shard_size
     ceiling = ceiling_of(device, session)
     plan = plan_within(ceiling, order.prepared, windows, shards, session.report)
+    if order.judged:
+        windows_read = smoke_windows(order.prepared.model)
+        plan = with_evaluation(plan, ceiling, order.prepared, windows_read)
     session.report(Progress("plan", 1, 1, summary(plan)))
     remedy = partial(what_fits, plan, ceiling, order.prepared, windows, shards)
     require_memory(plan, ceiling, remedy)
@@ -197,9 +206,11 @@ def drafted(order: Order, session: Session = Session()) -> Iterator[Draft]:
         built = build(prepared, writer, ids, session)
         document = document_of(shareable(prepared.plan.recipe))
         manifest = manifest_of(order.original.source, prepared, document, order.calibration, built)
-        manifest = replace(manifest, planned=plan.resources(), measured=asdict(watch()))
+        measured = {**asdict(watch()), "block_peak_bytes": dict(built.peaks)}
+        manifest = replace(manifest, planned=plan.resources(), measured=measured)
         writer.write_json(FILE_NAME, manifest.to_dict())
-        artifact = order.original.artifact(writer.folder, built.artifact)
+        room = waiting_room(plan.evaluation, writer.folder.parent)
+        artifact = order.original.artifact(writer.folder, replace(built.artifact, room=room))
         yield Draft(order, writer, artifact, manifest, watch)
 
 

@@ -142,4 +142,4 @@ def test_a_limit_counts_what_an_allocator_keeps() -> None:
     assert replace(gpu, limit=110).holds(plan)
     assert replace(gpu, limit=None, free=99).holds(plan, 1.1)
     assert not replace(gpu, limit=None, free=99).holds(plan)
-    assert Ceiling("cpu", None, None, ranks=4).whole(plan) == 612  # 1.02 of four processes
+    assert Ceiling("cpu", None, None, ranks=4).whole(plan) == 630  # 1.05 of four processes

@@ -8,6 +8,7 @@ from quantkit.eval import scoring
 from quantkit.eval.metric import Scores
 from quantkit.eval.scoring import Side, score_tokens, self_divergence
 from quantkit.eval.text import EvaluationText
+from quantkit.grid.tiles import LOGIT_BYTES
 
 VOCAB, PADDED, WIDTH, WINDOWS, LENGTH = 4096, 4160, 32, 5, 33
 GENERATOR = torch.Generator().manual_seed(0)
@@ -151,7 +152,7 @@ def test_logits_in_memory_are_bounded(vocab: int, tiled: bool, text_of_tokens: M
     if tiled:
         assert head.asked == [511]
     else:
-        assert max(head.asked) * vocab * 4 <= scoring.LOGIT_BYTES
+        assert max(head.asked) * vocab * 4 <= LOGIT_BYTES
 
 
 def test_without_a_reference_there_is_only_likelihood(text_of_tokens: Make) -> None:

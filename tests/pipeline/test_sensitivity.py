@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from quantkit.checkpoint.spill import Spill
 from quantkit.core import registry
 from quantkit.core.method import Method
 from quantkit.core.recipe import ExpertTokens
@@ -49,6 +50,17 @@ def effects(
     probe = Probe(ids[2:], ids[:2])
     both = measure_effects(start.model, choices, part, part.options(), probe, lambda _: (0, 1))
     return start, choices, both
+
+
+def test_effects_are_the_same_where_states_wait_in_a_file(
+    tiny_checkpoint: Callable[..., Path], ids: torch.Tensor, tmp_path: Path
+) -> None:
+    folder = tiny_checkpoint("llama", dtype="bfloat16")
+    start, choices, found = effects(folder, ids % 200)
+    model = replace(start.model, room=Spill(tmp_path).batches)
+    part, probe = registry.load("methods", "rtn", "METHOD"), Probe(ids[2:] % 200, ids[:2] % 200)
+    again = measure_effects(model, choices, part, part.options(), probe, lambda _: (0, 1))
+    assert again == found
 
 
 def test_kl_is_that_of_the_model_with_the_group_alone_changed(ids: torch.Tensor) -> None:

@@ -95,7 +95,7 @@ def test_a_dry_run_is_the_plan_that_the_run_keeps(
 ) -> None:
     folder, recipe = str(tiny_checkpoint("llama")), build_recipe(samples=4, sequence_length=64)
     shared: dict[str, Any] = {"recipe": recipe, "device": "cpu", "max_shard_size": 700_000}
-    dry = quantkit.dry_run(folder, **shared)
+    dry = quantkit.dry_run(folder, evaluate=False, **shared)
     run = quantkit.quantize(folder, tmp_path / "out", evaluate=False, **shared)
     assert dry.files is not None
     assert dry.files.bytes == run.bytes

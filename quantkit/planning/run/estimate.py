@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from quantkit.core.plan import Plan
+from quantkit.core.resources import Memory
 from quantkit.core.units import size, span
 from quantkit.planning.run.timing import MachineSpeed
 
@@ -23,11 +24,25 @@ def summary(plan: Plan) -> str:
         parts.append(f"{size(plan.memory.rss_bytes)} peak memory")
     elif plan.memory is not None:
         parts.append(f"{size(plan.memory.peak.bytes)} peak memory beside Python with torch")
+    if plan.evaluation is not None:
+        known = plan.evaluation.rss_bytes
+        beside = "" if known else " beside Python with torch"
+        where = ", its hidden states on disk" if plan.evaluation.holding.spilled else ""
+        peak = size(known or plan.evaluation.peak.bytes)
+        parts.append(f"{peak}{beside} in the evaluation{where}")
     if plan.memory is not None and plan.memory.holding.replayed:
         parts.append(f"activations {plan.memory.holding}, {plan.memory.forwards:.1f} forwards")
     if plan.time is not None and plan.time.seconds is not None:
         parts.append(span(plan.time.seconds))
     return ", ".join(parts)
+
+
+def with_base(memory: Memory, base: int | None, held: int = 0) -> Memory:
+    """The memory in a process that holds `base` bytes before, and has held `held` at most."""
+    if base is None:
+        return memory
+    rss = max(held, round(KEPT * (base + memory.peak.bytes)))
+    return replace(memory, base_bytes=base, rss_bytes=rss)
 
 
 def on_machine(
@@ -40,9 +55,8 @@ def on_machine(
     memory, time = plan.memory, plan.time
     if base is None and speed is not None:
         base = speed.base_rss_bytes
-    if memory is not None and base is not None:
-        rss = max(held, round(KEPT * (base + memory.peak.bytes)))
-        memory = replace(memory, base_bytes=base, rss_bytes=rss)
+    if memory is not None:
+        memory = with_base(memory, base, held)
     if time is not None and speed is not None:
         seconds = speed.seconds(time.work, plan.recipe.method, time.dtype)
         time = replace(time, seconds=seconds)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,18 @@ from quantkit.core import registry
 from quantkit.core.engine import Engine
 from quantkit.core.errors import RefusedError
 from quantkit.core.facts import Check, LinearFacts
+from quantkit.core.plan import Plan
 from quantkit.core.recipe import CalibrationSpec, Recipe, SchemeSpec
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
-from quantkit.eval.compare import smoke_score
+from quantkit.eval.compare import smoke_score, smoke_windows
 from quantkit.eval.side_by_side import evaluate_models, read_reference
 from quantkit.eval.text import EvaluationText
 from quantkit.eval.windows import text_of_windows
 from quantkit.model.opened import OpenModel
 from quantkit.pipeline.calibrate import calibrate
 from quantkit.pipeline.folder import ModelFolder
+from quantkit.pipeline.memory import map_large_tensors
 from quantkit.pipeline.prepare import Prepared
 from quantkit.pipeline.start import start
 from quantkit.planning.serve.legal import linear_check
@@ -35,24 +38,34 @@ from quantkit.results.decision import finite
 from quantkit.results.fit_result import Fit, FitPoint, Served
 from quantkit.results.paired import paired_difference
 from quantkit.results.schema import EvalResult
-from quantkit.runs.ceiling import ceiling_of
+from quantkit.runs.ceiling import bounded, ceiling_of
 from quantkit.runs.fit.allocate import allocate, frontier
 from quantkit.runs.fit.builds import Kind, build_folder
 from quantkit.runs.fit.effort import show_effort
+from quantkit.runs.fit.memory import measuring_memory
 from quantkit.runs.fit.problem import (
     MIXED,
     Chosen,
     FileSizes,
     Problem,
     Sizes,
+    probe_of,
     require_suitable,
     spec_of,
     state_problem,
     with_costs,
 )
 from quantkit.runs.fit.schemes import METHOD
-from quantkit.runs.forecast import machine_speed, plan_here, require_memory
+from quantkit.runs.forecast import (
+    held_bytes,
+    larger,
+    machine_speed,
+    plan_within,
+    require_memory,
+    what_fits,
+)
 from quantkit.runs.produce import Draft, Order, QuantizeResult, drafted, finish
+from quantkit.runs.reading import plan_reading, waiting_room, with_evaluation
 
 FORMATS = (MIXED, "gptq")
 """In order of preference; only the first supports several schemes."""
@@ -157,11 +170,22 @@ def measure(
     calibration = calibrate(wanted.original, wanted.calibration)
     if calibration is None:
         raise RefusedError("fit needs calibration text", hint="--samples 128")
-    windows = tuple(calibration.input_ids.shape)
-    build = plan_here(problem.prepared, windows, DEFAULT_SHARD_SIZE, session.report)
-    require_memory(build, ceiling_of(problem.prepared.model.device))
-    show_effort(problem, calibration, build, machine_speed, session.report)
-    return with_costs(problem, calibration, session.report), calibration
+    map_large_tensors()
+    prepared, windows = problem.prepared, tuple(calibration.input_ids.shape)
+    device = prepared.model.device
+    ceiling = ceiling_of(device, session)
+    build = plan_within(ceiling, prepared, windows, DEFAULT_SHARD_SIZE, session.report)
+    build = with_evaluation(build, ceiling, prepared, smoke_windows(prepared.model))
+    remedy = partial(what_fits, build, ceiling, prepared, windows, DEFAULT_SHARD_SIZE)
+    require_memory(build, ceiling, remedy)
+    memory_of = partial(measuring_memory, problem, probe_of(calibration))
+    measuring = plan_reading(memory_of, ceiling, Plan(), held_bytes(device))
+    require_memory(measuring, ceiling, lambda: larger(measuring, ceiling))
+    speed_of = partial(machine_speed, limited=ceiling.limit is not None)
+    show_effort(problem, calibration, build, speed_of, session.report)
+    room = waiting_room(measuring.evaluation, wanted.output.resolve().parent)
+    with bounded(device, session):
+        return with_costs(problem, calibration, session.report, room), calibration
 
 
 def fit(wanted: Wanted, session: Session = Session()) -> QuantizeResult:
@@ -270,6 +294,7 @@ def _order(
         build_folder(wanted.output, candidate.kind),
         DEFAULT_SHARD_SIZE,
         wanted.command,
+        judged=True,
     )
 
 
@@ -278,7 +303,8 @@ def _measured(
 ) -> dict[Kind, EvalResult]:
     """Compare each draft with the original on calibration text, not on the evaluation text."""
     text = choice_text(calibration, wanted.original.tokenizer)
-    original = wanted.original.model
+    room = next(iter(drafts.values())).artifact.model.room
+    original = replace(wanted.original.model, room=room)
     reference = read_reference(original, text, report=session.under("compare").report)
     found: dict[Kind, EvalResult] = {}
     for kind, draft in drafts.items():

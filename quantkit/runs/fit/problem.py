@@ -15,6 +15,7 @@ from quantkit.core.progress import Report, silent
 from quantkit.core.recipe import SchemeSpec, spread_of
 from quantkit.core.rules import rules_of
 from quantkit.core.scheme import Scheme
+from quantkit.model.batches import Room
 from quantkit.pipeline.choices import Choice, choices_of, overrides_for
 from quantkit.pipeline.prepare import Prepared, parts_of, prepare
 from quantkit.pipeline.sensitivity import Probe, measure_effects
@@ -209,18 +210,19 @@ def require_suitable(problem: Problem, budget: int) -> None:
         )
 
 
-def with_costs(problem: Problem, calibration: Calibration, report: Report = silent) -> Problem:
-    """The problem with its options measured on calibration text."""
+def with_costs(
+    problem: Problem, calibration: Calibration, report: Report = silent, room: Room = list
+) -> Problem:
+    """The problem with its options measured on calibration text; hidden states wait in `room`."""
     prepared = problem.prepared
     method, _, _, options = parts_of(prepared.plan.recipe)
     policy = prepared.plan.recipe.calibration.experts
     probe = replace(probe_of(calibration), experts=policy)
+    model = replace(prepared.model, room=room)
     solved = [to_solve(choice) for choice in problem.choices]
     probed = {each.choice: each.probed for each in solved}
     choices = [each.choice for each in solved]
-    effects = measure_effects(
-        prepared.model, choices, method, options, probe, probed.__getitem__, report
-    )
+    effects = measure_effects(model, choices, method, options, probe, probed.__getitem__, report)
     expected = (
         costs(choice.schemes, each, [(effect.loss, effect.kl) for effect in row])
         for choice, each, row in zip(problem.choices, solved, effects, strict=True)

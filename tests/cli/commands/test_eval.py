@@ -53,6 +53,7 @@ def test_options_are_handed_on_and_figures_are_lines(
         "--reference ref --text t.txt --protocol wikitext2-2048 --sequence-length 64 --windows 4 "
         "--save-reference kept --set reference_form=topk --set allow_overlap=true --triage "
         "--set kv_cache=fp8 --tasks a,b --gate kl.mean<1 --baseline old.json --device cpu "
+        "--max-ram 9GB "
         "--trust-remote-code"
     )
     code, out, _ = quantkit("eval", "out", *flags.split())
@@ -68,6 +69,8 @@ def test_options_are_handed_on_and_figures_are_lines(
         "save_reference": Path("kept"),
         "reference_form": "topk",
         "device": "cpu",
+        "max_ram": "9GB",
+        "max_vram": None,
         "trust_remote_code": True,
         "tasks": ["a", "b"],
         "gates": ["kl.mean<1"],
