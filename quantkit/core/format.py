@@ -22,8 +22,8 @@ KEY_SCALE, VALUE_SCALE = "k_scale", "v_scale"
 Schemes = Callable[[str], Scheme | None]
 """Name of a linear -> what it is quantized to; None if it is dense."""
 Rules = TypeVar("Rules")
-REGEX_SECONDS = 1.0
-"""Time limit for one match: a pattern from an untrusted config may backtrack exponentially."""
+BLOCK = "the quantization config"
+"""What messages call the block that a format reads."""
 PRODUCER = {"name": "quantkit", "version": __version__}
 """What a block says of its writer where a format is read as such only if it is our own."""
 
@@ -131,21 +131,3 @@ def stored_tensor(
             why=f"the format requires {' or '.join(dtypes.split())} {shape}",
         )
     return tensor
-
-
-def regex_covers(pattern: str, name: str) -> bool:
-    """Whether the regex `pattern` of a config block matches the beginning of `name`.
-
-    Raises:
-        InputError: it is not a valid regex, or matching it exceeds the time limit.
-    """
-    import regex
-
-    try:
-        return regex.match(pattern, name, timeout=REGEX_SECONDS) is not None
-    except (regex.error, RecursionError, OverflowError, TimeoutError) as error:
-        raise InputError(
-            f"`{pattern[:80]}` in the quantization config is not a usable regex",
-            why=str(error) or type(error).__name__,
-            hint="the config.json that belongs to these weights",
-        ) from error

@@ -1,12 +1,13 @@
 """A recipe: method, scheme, format, calibration, overrides and gates, without a model."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal
 
 from quantkit.core.limit import Gate, Undecided
+from quantkit.core.patterns import Patterns
 from quantkit.core.scheme import Activation, KVCache, Scheme
 
 GroupSize = int | Literal["auto", "channel", "tensor", "128x128"]
@@ -69,10 +70,20 @@ class Override:
     symmetric: bool | None = None
 
     def covers(self, name: str) -> bool:
-        """Whether the override applies to module `name`."""
-        if self.match.startswith("re:"):
-            return re.fullmatch(self.match[3:], name) is not None
+        """Whether the override applies to module `name`.
+
+        Raises:
+            InputError: its regex takes too long.
+        """
+        if self._patterns is not None:
+            return self._patterns.first(name, whole=True) is not None
         return fnmatchcase(name, self.match)
+
+    @cached_property
+    def _patterns(self) -> Patterns | None:
+        if not self.match.startswith("re:"):
+            return None
+        return Patterns([self.match[3:]], "an override")
 
     def apply(self, spec: SchemeSpec) -> SchemeSpec:
         """The scheme of a covered module."""

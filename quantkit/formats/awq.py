@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import STORED, Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, regex_covers, stored_tensor
+from quantkit.core.format import BLOCK, Format, parser, stored_tensor
+from quantkit.core.patterns import Patterns
 from quantkit.core.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -94,13 +95,20 @@ def config(model: ModelFacts) -> dict[str, Any]:
     }
 
 
-def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
+def _rules(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Patterns]:
+    """A block, and the patterns of what it leaves dense."""
+    dense = [rule[2:] for rule in config.get("dynamic") or () if rule.startswith("-:")]
+    return config, Patterns(dense, BLOCK)
+
+
+def _scheme_of(rules: tuple[Mapping[str, Any], Patterns], name: str) -> Scheme | None:
     """The scheme of linear `name`, None if it is dense; also reads AutoAWQ's old field names.
 
     Raises:
         RefusedError: the layout is not GEMM, or not 4 bits with zero points.
         InputError: the group size is not a positive integer or -1.
     """
+    config, dense = rules
     version = str(config.get("version") or config.get("format") or "gemm").lower()
     bits = config.get("bits", config.get("w_bit"))
     if version != "gemm" or bits != BITS or not config.get("zero_point", True):
@@ -111,10 +119,9 @@ def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
         )
     in_block = any(part.isdigit() for part in name.split("."))
     skipped = config.get("modules_to_not_convert") or ()
-    rules = [rule[2:] for rule in config.get("dynamic") or () if rule.startswith("-:")]
     if not in_block or any(f".{part}." in f".{name}." for part in skipped):
         return None
-    if any(regex_covers(rule, name) for rule in rules):
+    if dense.first(name) is not None:
         return None
     size = config.get("group_size", config.get("q_group_size"))
     if not isinstance(size, int) or not (size > 0 or size == -1):
@@ -125,7 +132,7 @@ def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
     return Scheme("int", BITS, None if size == -1 else size, symmetric=False)
 
 
-parse = parser(dict, _scheme_of)
+parse = parser(_rules, _scheme_of)
 
 
 def check(scheme: Scheme, linear: LinearFacts) -> str | None:

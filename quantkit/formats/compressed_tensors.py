@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, regex_covers
+from quantkit.core.format import BLOCK, Format, parser
+from quantkit.core.patterns import Patterns
 from quantkit.core.scheme import KVCache, Scheme
 from quantkit.formats import _ct_floats, _ct_integers
 
@@ -109,21 +110,26 @@ def kv_cache_of(config: Mapping[str, Any]) -> KVCache | None:
 
 @dataclass(frozen=True)
 class _Rules:
-    """A block's targets: `named` in full, or as `(regex, group)`; a group of None is ignored."""
+    """A block's targets: `named` in full, or as patterns; a group of None is ignored.
+
+    `ignored` are patterns of what stays dense, `covering` those of `groups`, in their order.
+    """
 
     config: Mapping[str, Any]
     named: Mapping[str, Group]
-    patterns: tuple[tuple[str, Group], ...]
+    ignored: Patterns
+    covering: Patterns
+    groups: tuple[Group, ...]
 
 
 def _rules(config: Mapping[str, Any]) -> _Rules:
     """The targets of a block, the first group of each.
 
     Raises:
-        InputError: a target is not text.
+        InputError: a target is not text, a regular expression is invalid, or there are too many.
     """
     named: dict[str, Group] = {}
-    patterns = []
+    patterns: list[tuple[str, Group]] = []
     groups = ((g["targets"], g) for g in (config.get("config_groups") or {}).values())
     for targets, group in ((config.get("ignore") or (), None), *groups):
         for target in targets:
@@ -133,7 +139,10 @@ def _rules(config: Mapping[str, Any]) -> _Rules:
                 patterns.append((target[3:], group))
             else:
                 named.setdefault(target, group)
-    return _Rules(config, named, tuple(patterns))
+    ignored = Patterns([regex for regex, group in patterns if group is None], BLOCK)
+    others = [(regex, group) for regex, group in patterns if group is not None]
+    covering = Patterns([regex for regex, _ in others], BLOCK)
+    return _Rules(config, named, ignored, covering, tuple(group for _, group in others))
 
 
 def _scheme_of(rules: _Rules, name: str) -> Scheme | None:
@@ -143,13 +152,13 @@ def _scheme_of(rules: _Rules, name: str) -> Scheme | None:
 
     Raises:
         RefusedError: the scheme is not supported.
-        InputError: a regular expression is invalid.
+        InputError: a regular expression takes too long.
     """
-    ignored = (group is None and regex_covers(regex, name) for regex, group in rules.patterns)
-    if any(ignored):
+    if rules.ignored.first(name) is not None:
         return None
-    covering = (group for regex, group in rules.patterns if regex_covers(regex, name))
-    found = rules.named[name] if name in rules.named else next(covering, rules.named.get("Linear"))
+    covering = None if name in rules.named else rules.covering.first(name)
+    found = rules.named.get(name, rules.named.get("Linear"))
+    found = found if covering is None else rules.groups[covering]
     return None if found is None else _scheme(found, rules.config)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quantkit.core.errors import InputError, RefusedError
 from quantkit.core.facts import STORED, Layout, LinearFacts, ModelFacts
-from quantkit.core.format import Format, parser, regex_covers, stored_tensor
+from quantkit.core.format import BLOCK, Format, parser, stored_tensor
+from quantkit.core.patterns import Patterns
 from quantkit.core.scheme import Scheme
 from quantkit.core.version import __version__
 
@@ -143,19 +145,41 @@ def config(model: ModelFacts, layout: str) -> dict[str, Any]:
     return block
 
 
-def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
+@dataclass(frozen=True)
+class _Rules:
+    """A block, its `dynamic` rules as patterns, and what each says: None of what stays dense."""
+
+    config: Mapping[str, Any]
+    patterns: Patterns
+    overrides: Sequence[Mapping[str, Any] | None]
+
+
+def _rules(config: Mapping[str, Any]) -> _Rules:
+    """The rules of a block.
+
+    Raises:
+        InputError: a pattern is not valid, or there are too many.
+    """
+    dynamic: Mapping[str, Any] = config.get("dynamic") or {}
+    patterns = [key[2:] if key[:2] in ("+:", "-:") else key for key in dynamic]
+    overrides = [None if key[:2] == "-:" else dict(said) for key, said in dynamic.items()]
+    return _Rules(config, Patterns(patterns, BLOCK), overrides)
+
+
+def _scheme_of(rules: _Rules, name: str) -> Scheme | None:
     """The scheme of linear `name`, with GPTQModel's per-module overrides; None if it is dense.
 
     Raises:
         InputError: bits or group size are not those of a GPTQ checkpoint.
     """
+    config = rules.config
     stated = dict(config)
-    for pattern, override in (config.get("dynamic") or {}).items():
-        if regex_covers(pattern[2:] if pattern[:2] in ("+:", "-:") else pattern, name):
-            if pattern.startswith("-:"):
-                return None
-            stated.update(override)
-            break
+    covering = rules.patterns.first(name)
+    if covering is not None:
+        override = rules.overrides[covering]
+        if override is None:
+            return None
+        stated.update(override)
     in_block = _in_block(name)
     if not in_block and not config.get("lm_head"):
         return None
@@ -171,7 +195,7 @@ def _scheme_of(config: Mapping[str, Any], name: str) -> Scheme | None:
     return Scheme("int", bits, None if size == -1 else size, bool(symmetric))
 
 
-parse = parser(dict, _scheme_of)
+parse = parser(_rules, _scheme_of)
 
 
 def fault(scheme: Scheme, linear: LinearFacts, layout: str) -> str | None:
