@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +33,8 @@ Exit codes: 0 done, 1 internal error, 2 wrong usage, 3 gate missed, 4 refused,
 INTERRUPTED = 130
 COMPLETING = "_QUANTKIT_COMPLETE"
 """Set by the shell function that typer installs, whose words stand in the environment, too."""
+MOST_LINES, MOST_LINE = 40, 500
+"""Of an error: lines, and characters of one."""
 CPU_MEMORY = "DefaultCPUAllocator"
 """In what torch says, as a RuntimeError, where the machine's memory does not suffice."""
 
@@ -185,7 +188,17 @@ def _log(error: Exception) -> str:
     return log.name
 
 
+def shortened(text: str) -> str:
+    """What a person can read of a text, which may hold what somebody else wrote."""
+    lines = text.splitlines()
+    cut = (
+        f"{x[:MOST_LINE]}... ({len(x):,} characters)" if len(x) > MOST_LINE else x for x in lines
+    )
+    more = [f"and {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
+    return "\n".join((*islice(cut, MOST_LINES), *more))
+
+
 def _tell(console: Console, code: int, kind: str, told: tuple[str, str | None, str | None]) -> None:
-    message, why, hint = told
+    message, why, hint = (text and shortened(text) for text in told)
     hint = spoken(hint, console.options) if hint else None
     console.error({"code": code, "kind": kind, "message": message, "why": why, "hint": hint})

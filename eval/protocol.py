@@ -17,6 +17,8 @@ from quantkit.core.registry import nearest
 from quantkit.eval import wikitext
 
 DEFAULT = "qk@1"
+WHOLE = 4 << 20
+"""Characters of a text that is tokenized at once."""
 SPARE = 8  # times as many windows as asked for are cut before domains are drawn from
 JOINED = "documents shorter than a window were joined with others of their domain"
 NO_BORDERS = "a plain text contains no document borders: errors are over windows"
@@ -123,10 +125,12 @@ def _one_a_document(corpus: Corpus, tokenizer: Tokenizer, length: int, most: int
         domain = domains.setdefault(name, _Domain())
         joined = joined or bool(domain.rest)
         domain.rest += _ids(document, tokenizer, render, start)
-        while len(domain.rest) >= room:
-            window = Window([*start, *domain.rest[:room]], 0, length)
+        at = 0
+        while len(domain.rest) - at >= room and not (corpus.plain and len(domain.pieces) >= most):
+            window = Window([*start, *domain.rest[at : at + room]], 0, length)
             domain.pieces.append(Piece(name, (window,)))
-            domain.rest = domain.rest[room:] if corpus.plain else []
+            at = at + room if corpus.plain else len(domain.rest)
+        domain.rest = domain.rest[at:]
         if domain.rest and not corpus.plain and tokenizer.eos_token_id is not None:
             domain.rest.append(tokenizer.eos_token_id)
         found = sum(len(each.pieces) for each in domains.values())
@@ -215,6 +219,12 @@ def _whole(corpus: Corpus, tokenizer: Tokenizer, between: str) -> list[int]:
     """The token ids of all documents as one text, with the tokenizer's own special tokens."""
     texts = (d.text if d.messages is None else chat.plain(d.messages) for d in corpus.documents)
     text = ("" if corpus.plain else between).join(text or "" for text in texts)
+    if len(text) > WHOLE:
+        raise InputError(
+            f"the text has {len(text):,} characters, and the protocol reads it as a whole",
+            why=f"a tokenizer takes 200 bytes of memory for each; the limit is {WHOLE:,}",
+            hint=f"a shorter extract, or --protocol {DEFAULT}",
+        )
     # Quiet: the text is longer than the model's context, its windows are not.
     return list(tokenizer(text, verbose=False)["input_ids"])
 

@@ -161,18 +161,30 @@ def _value(yaml: YAML, node: Node, path: Path, label: str, places: dict[Path, st
             items.append(_value(yaml, item, (*path, index), label, places))
         return items
     if not isinstance(node, MappingNode):
-        return _scalar(yaml, node)
+        value = _scalar(yaml, node)
+        if isinstance(value, str) and not value.isascii():
+            _require_text(value, _at(label, node))
+        return value
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key = key_node.value
         where = _at(label, key_node)
         if not isinstance(key_node, ScalarNode) or not _is(key_node, "str"):
             raise InputError(f"{where}: a key must be text; put it in quotes")
+        _require_text(key, where)
         if key in result:
             raise InputError(f"{where}: duplicate key `{key}`")
         places[(*path, key)] = where
         result[key] = _value(yaml, value_node, (*path, key), label, places)
     return result
+
+
+def _require_text(value: str, where: str) -> None:
+    """Refuse halves of surrogate pairs: escapes can state them, and UTF-8 cannot encode them."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: half of a surrogate pair is no character") from None
 
 
 def _scalar(yaml: YAML, node: Node) -> Any:

@@ -263,7 +263,7 @@ def _flags(flags: Flags) -> Document:
 def _setting(setting: str) -> Document:
     key, equals, text = setting.partition("=")
     path = tuple(key.strip().split("."))
-    if not equals or not all(path):
+    if not equals or not all(path) or len(path) > yaml.MAX_DEPTH:
         raise InputError(f"--set {setting}: expected key=value", hint="--set options.damp=0.05")
     data: dict[str, Any] = {}
     _put(data, path, yaml.parse_value(text, f"--set {setting}"))

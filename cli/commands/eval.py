@@ -105,9 +105,11 @@ def evaluate(
 ) -> int:
     """Measure perplexity and KL divergence from the original."""
     from quantkit.api import evaluation
-    from quantkit.checkpoint import durable, strict_json
+    from quantkit.checkpoint import destination, durable, strict_json
 
     rest = rest_of(settings or ())
+    if output is not None:
+        destination.require_file(output)
     result = evaluation.evaluate(
         artifact,
         reference=reference,

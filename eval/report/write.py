@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from quantkit.checkpoint.destination import require_file
 from quantkit.checkpoint.durable import temporary, write_file
 from quantkit.core.errors import InputError
 from quantkit.eval.report.load import load_study
@@ -47,8 +48,10 @@ def write_report(folders: Sequence[Path], output: Path) -> WrittenReport:
     """The report of all results in the folders, written to `output`.
 
     Raises:
-        InputError: the name ends in no known form, or a folder holds no results.
+        InputError: the name ends in no known form, a file of a model would be replaced, or a
+            folder holds no results.
     """
+    require_file(output)
     writer = WRITERS.get(output.suffix.lower())
     if writer is None:
         known = ", ".join(WRITERS)

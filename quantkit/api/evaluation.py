@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from quantkit.api.loading import load_torch
 from quantkit.api.sessions import session_on
+from quantkit.checkpoint.destination import require_outside
 from quantkit.checkpoint.source import check_name, resolve
 from quantkit.checkpoint.sums import require_sums
 from quantkit.core import registry
@@ -155,6 +156,7 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
     jobs = jobs_of(f"{name}@{source.revision}" if source.revision else name, recipes)
     choice = TextChoice(text, protocol, windows=windows)
     folder = Path(output).resolve()
+    require_outside(folder, source.folder)
     calibrations = tuple(dict.fromkeys(recipe.calibration for recipe in recipes))
     here = device_of(device) if runner == "local" else device  # else each machine resolves it
     session = Session(here, trust_remote_code, report)

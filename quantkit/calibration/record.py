@@ -28,6 +28,11 @@ class Document:
     source: str
     domain: str = ""
 
+    def is_told(self) -> bool:
+        """Whether there is more in it than blanks."""
+        told = [self.text or "", *(m["content"] for m in self.messages or ())]
+        return any(text and not text.isspace() for text in told)
+
     def size(self) -> int:
         """Characters of the content."""
         return len(self.text or "") + sum(len(m["content"]) for m in self.messages or ())

@@ -19,9 +19,11 @@ DEFAULT = Path(__file__).with_name("text") / "default.jsonl"
 DEFAULT_SHA256 = "1abe1e6626036609bd13419c92f26a85f46cafa8a6be8b64756557bbbd73f51b"
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")
-LINE_BYTES = 10 << 20
+LINE_BYTES = 2 << 20
+"""Of a line, and so of a document: tokenizers take 200 bytes of memory for each of its bytes."""
 BLOCK_BYTES = 64 << 10
 TOTAL_CHARACTERS = 1 << 30
+BLANK_CHARACTERS = 4 << 20
 MINIMUM_COST = 64  # characters counted for any record: empty ones must reach the limit, too
 
 
@@ -33,12 +35,12 @@ def read_documents(source: str) -> Iterator[Document]:
     first), streamed.
 
     Raises:
-        InputError: the source does not exist, has no documents or more than TOTAL_CHARACTERS, or a
+        InputError: the source does not exist, is blank or has more than TOTAL_CHARACTERS, or a
             file is not of the type that its suffix states (the message names file and line).
         IntegrityError: the bundled text was modified.
         HubError: the dataset cannot be read.
     """
-    spent = 0
+    spent = blank = 0
     nothing = True
     for document in _open(source):
         nothing = False
@@ -48,6 +50,13 @@ def read_documents(source: str) -> Iterator[Document]:
                 f"`{source}` has more than {TOTAL_CHARACTERS:,} characters",
                 why=f"reading stopped at {document.source}",
                 hint="use a smaller extract; calibration rarely needs more than 2 MB",
+            )
+        blank += 0 if document.is_told() else max(document.size(), MINIMUM_COST)
+        if blank > max(BLANK_CHARACTERS, spent // 2):
+            raise InputError(
+                f"`{source}` is blank for the most part",
+                why=f"reading stopped at {document.source}",
+                hint="use another text",
             )
         yield document
     if nothing:

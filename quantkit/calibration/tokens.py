@@ -9,17 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 
 from quantkit.calibration import chat
+from quantkit.calibration.bounded import bounded
 from quantkit.calibration.chat import Tokenizer
 from quantkit.calibration.record import Document
 from quantkit.checkpoint.filenames import VOCABULARIES
 from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.session import Session
 
+PROBE = "".join(map(chr, range(32, 127))) + " the quick brown fox\n\n\u00e9\u4e2d\U0001f600"
+MOST_TOKENS = 16
+"""For a character: the bytes of one, with room for a prefix."""
 Form = Literal["text", "template", "template failed", "no template"]
 
 
@@ -242,7 +246,30 @@ def load_tokenizer(folder: Path, session: Session = Session()) -> Tokenizer:
             ) from error
         if not tokenizer("a", add_special_tokens=False)["input_ids"]:
             raise InputError(f"the tokenizer of `{folder}` returns no tokens", hint=missing.hint)
+    _require_bounded(tokenizer, folder)
     return cast(Tokenizer, tokenizer)
+
+
+def _require_bounded(tokenizer: Any, folder: Path) -> None:
+    """Check on a short text that a tokenizer does not multiply what it is given.
+
+    A normalizer that doubles each letter 30 times takes all memory in one call, which nothing can
+    interrupt: so the first text goes to a child with limits.
+
+    Raises:
+        InputError: it exceeds them, or makes more than MOST_TOKENS of a character.
+    """
+    try:
+        made = bounded(lambda: str(len(tokenizer(PROBE)["input_ids"])), 20)
+        why = "" if int(made) <= MOST_TOKENS * len(PROBE) else f"{int(made):,} tokens come out"
+    except (RuntimeError, TimeoutError) as error:
+        why = str(error)
+    if why:
+        raise InputError(
+            f"the tokenizer of `{folder}` cannot be used",
+            why=f"it is given {len(PROBE)} characters: {why}",
+            hint="copy tokenizer.json and tokenizer_config.json from the original model",
+        )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quantkit.checkpoint import durable
+from quantkit.checkpoint.destination import require_outside
 from quantkit.checkpoint.journal import journal_folder
 from quantkit.core.errors import InputError, ResourceError
 
@@ -54,12 +55,8 @@ def check_output(output: Path, source: Path | None = None) -> None:
         probe.mkdir(exist_ok=True)
         with suppress(FileNotFoundError):  # another run checks the same
             probe.rmdir()
-    if source is not None and output.resolve().is_relative_to(source.resolve()):
-        raise InputError(
-            f"`{output}` is inside the model's folder",
-            why="quantkit reads the model while it writes the output",
-            hint=f"-o {shlex.quote(str(source.resolve()))}-quantized",
-        )
+    if source is not None:
+        require_outside(output, source)
 
 
 def require_free(output: Path) -> None:

@@ -16,7 +16,8 @@ from quantkit.checkpoint.stored import DTYPE_BYTES, TensorInfo
 from quantkit.core.errors import IntegrityError, RefusedError
 
 ENTRY = frozenset(("dtype", "shape", "data_offsets"))
-MAX_HEADER = 100 * 2**20
+MAX_HEADER = 16 * 2**20
+"""Bytes of a header: 150,000 tensors in one file, more than any model has in all of its files."""
 MAX_DIMS = 8
 MOST = 2**44
 """Upper bound of a dimension or offset; no real file reaches it."""

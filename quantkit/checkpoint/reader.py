@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quantkit.checkpoint.checkpoint import Checkpoint
-from quantkit.checkpoint.filenames import CONFIG, INDEX, PICKLES, SINGLE, TEMPLATES
+from quantkit.checkpoint.filenames import (
+    ADAPTER,
+    CONFIG,
+    INDEX,
+    MAX_INDEX,
+    PICKLES,
+    SINGLE,
+    TEMPLATES,
+)
 from quantkit.checkpoint.files import Fingerprint, inside, opened, read_json
-from quantkit.checkpoint.header import MAX_HEADER, read_header
+from quantkit.checkpoint.header import read_header
+from quantkit.checkpoint.sane_config import require_sane
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError, IntegrityError, RefusedError
-
-if TYPE_CHECKING:
-    pass
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -38,7 +44,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         check_disjoint(names, tensors, shard)
         names.update(tensors)
     check_index(weight_map, names)
-    _check_depth(config, names)
+    _check_listed(weight_map, names)
+    require_sane(config, names)
     weights = {*shard_names(weight_map), INDEX, CONFIG}
     return Checkpoint(folder, config, names, _other_files(folder, weights), fingerprints)
 
@@ -55,7 +62,7 @@ def read_weight_map(folder: Path) -> dict[str, str]:
         raise _no_weights(folder)
     if not index:
         return {}
-    content = read_json(inside(folder, INDEX), max_bytes=MAX_HEADER)
+    content = read_json(inside(folder, INDEX), max_bytes=MAX_INDEX)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(
@@ -98,6 +105,12 @@ def _read_config(folder: Path, fingerprints: dict[str, Fingerprint]) -> dict[str
     config = read_json(path, infinite=True)
     if not isinstance(config, dict):
         raise InputError(f"`{folder / CONFIG}` is not a JSON object")
+    if (folder / ADAPTER).exists():
+        raise RefusedError(
+            f"`{folder}` contains an adapter, `{ADAPTER}`",
+            why="transformers adds it to the weights; quantkit reads the weights alone",
+            hint="merge the adapter into the model, or remove it",
+        )
     return config
 
 
@@ -122,7 +135,8 @@ def _is_shard_name(shard: str) -> bool:
 
 
 def _check_present(folder: Path, shards: list[str]) -> None:
-    gone = [shard for shard in shards if not (folder / shard).exists()]
+    there = {path.name for path in folder.iterdir()}
+    gone = [shard for shard in shards if shard not in there]
     if gone:
         raise IntegrityError(
             f"`{folder}` is incomplete",
@@ -162,16 +176,15 @@ def check_index(weight_map: dict[str, str], names: dict[str, TensorInfo]) -> Non
             )
 
 
-def _check_depth(config: dict[str, Any], names: dict[str, TensorInfo]) -> None:
-    """Refuse more blocks than tensors: building ten million blocks would take hours."""
-    for part in (config, config.get("text_config")):
-        for key in ("num_hidden_layers", "n_layer", "num_layers"):
-            blocks = part.get(key) if isinstance(part, dict) else None
-            if blocks is not None and (type(blocks) is not int or not 0 < blocks <= len(names)):
-                raise InputError(
-                    f"`{CONFIG}` sets `{key}` to {str(blocks)[:40]}",
-                    why=f"it must be between 1 and the number of tensors, {len(names)}",
-                )
+def _check_listed(weight_map: dict[str, str], names: dict[str, TensorInfo]) -> None:
+    """Refuse a tensor that an index leaves out: an engine that goes by the index has none."""
+    over = sorted(names.keys() - weight_map.keys()) if weight_map else []
+    if over:
+        raise IntegrityError(
+            f"`{over[0]}` is in `{names[over[0]].shard}`, and not in `{INDEX}`",
+            why=f"the index leaves out {len(over)} tensors",
+            hint="fetch the model again; its shards do not match",
+        )
 
 
 def _other_files(folder: Path, weights: set[str]) -> tuple[str, ...]:

@@ -5,15 +5,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quantkit.checkpoint.filenames import SUMS
+from quantkit.checkpoint.filenames import EDITED, SUMS
 from quantkit.checkpoint.files import inside
 from quantkit.checkpoint.hashes import hashing_now
 from quantkit.core.errors import InputError, IntegrityError
 
 LONGEST = 2**20
 """Bytes of a list of sums."""
-EDITED = ("README.md", "eval.json", "report.html")
-"""Files of a folder that people and later runs may write again."""
 
 
 @dataclass(frozen=True)

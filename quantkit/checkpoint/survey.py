@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quantkit.checkpoint.filenames import CONFIG, INDEX, SINGLE
+from quantkit.checkpoint.filenames import CONFIG, INDEX, MAX_INDEX, SINGLE
 from quantkit.checkpoint.files import inside, opened, read_json
-from quantkit.checkpoint.header import MAX_HEADER, read_header
+from quantkit.checkpoint.header import read_header
 from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import IntegrityError, QuantkitError
 
@@ -44,7 +44,7 @@ def survey(folder: Path) -> Survey:
     config = _object(folder / CONFIG, faults, infinite=True)
     index: dict[str, str] = {}
     if (folder / INDEX).exists():
-        stated = _object(folder / INDEX, faults, limit=MAX_HEADER).get("weight_map")
+        stated = _object(folder / INDEX, faults, limit=MAX_INDEX).get("weight_map")
         if isinstance(stated, dict):
             index = {str(name): str(shard) for name, shard in stated.items()}
         elif INDEX not in faults:

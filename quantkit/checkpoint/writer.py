@@ -115,7 +115,8 @@ class ArtifactWriter:
             IntegrityError: it contains NaN or Inf.
             ResourceError: the disk is full or fails.
         """
-        from quantkit.checkpoint.tensors import as_bytes, require_finite
+        from quantkit.checkpoint.finite import require_finite
+        from quantkit.checkpoint.tensors import as_bytes
 
         if name not in self._place:
             raise QuantkitError(f"`{name}` is not a planned tensor of the output")

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from quantkit.core.check import Check, Fault
 from quantkit.model.beside import Beside
-from quantkit.model.declared import PASSED_OVER, Declared, passed_over
+from quantkit.model.declared import Declared
+from quantkit.model.unclaimed import PASSED_OVER, passed_over
 
 
 def find(beside: Beside) -> Iterator[Fault]:

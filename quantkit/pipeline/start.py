@@ -43,7 +43,7 @@ def device_of(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=name)
+        float(torch.ones(1, device=name))  # a device of shapes alone, such as `meta`, has none
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise InputError(

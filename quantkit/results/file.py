@@ -14,6 +14,8 @@ from quantkit.results.schema import EvalResult, SweepResult
 
 Document = TypeVar("Document", bound=Record)
 
+LARGEST = 2**26
+"""Bytes; that of a model with 18,000 linears has 10 MB."""
 _NOUNS: dict[type[Record], tuple[str, str]] = {
     EvalResult: (
         "evaluation result",
@@ -31,10 +33,16 @@ def read_result(path: Path, shape: type[Document], sha256: str | None = None) ->
         IntegrityError: its SHA-256 is not `sha256`.
     """
     noun, hint = _NOUNS[shape]
+    if path.exists() and not path.is_file():
+        raise InputError(f"`{path}` contains no {noun}", why="it is no regular file", hint=hint)
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
     except OSError as error:
         raise InputError(f"`{path}` contains no {noun}", why=error.strerror, hint=hint) from error
+    if len(raw) > LARGEST:
+        why = f"it is larger than {LARGEST:,} bytes"
+        raise InputError(f"`{path}` contains no {noun}", why=why, hint=hint)
     if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
         raise IntegrityError(
             f"`{path}` changed since the sweep wrote it",

@@ -7,6 +7,7 @@ from typing import Any
 from quantkit.core.errors import InputError
 from quantkit.core.gate import parse_gate
 from quantkit.core.limit import Gate, Undecided
+from quantkit.core.manifest import FILE_NAME
 from quantkit.results.baseline import Against, Allowance, against, allowances
 from quantkit.results.decision import INVALID, Status, decide, finite
 from quantkit.results.figures import FigureValue, by_domain, figure_value, is_quality
@@ -77,7 +78,12 @@ def recipe_gates(manifest: Mapping[str, Any]) -> tuple[tuple[Gate, ...], Undecid
     strict = isinstance(policy, Mapping) and policy.get("undecided") == "fail"
     gates = recipe.get("gates")
     texts = gates if isinstance(gates, list) else []
-    return tuple(parse_gate(str(text)) for text in texts), "fail" if strict else "warn"
+    try:
+        return tuple(parse_gate(str(text)) for text in texts), "fail" if strict else "warn"
+    except InputError as error:
+        raise InputError(
+            f"{error.what}, in `{FILE_NAME}`", why=error.why, hint=error.hint
+        ) from error
 
 
 def engine_support(engines: object) -> dict[str, str]:

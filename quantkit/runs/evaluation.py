@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from quantkit.bench.machine import machine
 from quantkit.bench.speed import measure_speed
+from quantkit.checkpoint.destination import require_outside
 from quantkit.checkpoint.manifest import read_manifest
 from quantkit.checkpoint.spill import disk_folder
 from quantkit.checkpoint.stored import Source
@@ -69,6 +70,8 @@ def evaluate_artifact(
     old, given = options.baseline is not None, reference is not None
     require_decidable(options.gates, baseline=old, reference=given)
     _require_evaluator(options)
+    if options.keep:
+        require_outside(options.keep[0], artifact.folder)
     manifest = read_manifest(artifact.folder)
     gates, undecided = recipe_gates(manifest)
     own, other = open_folder(artifact, session), _opened(reference, session)
@@ -86,7 +89,10 @@ def evaluate_artifact(
         "modules": error_map(manifest.get("modules") or (), manifest.get("expert_tokens")),
         "undecided": undecided,
         "environment": {**found.environment, **machine()},
-        "notes": [*found.notes, *_cache_note(own, options), *extras.get("notes", ())],
+        "notes": [
+            *(*found.notes, *_aside_note(own), *_cache_note(own, options)),
+            *extras.get("notes", ()),
+        ],
     }
     if memory := extras.get("memory"):
         plan = {name: getattr(found.memory, name) for name in ("planned_bytes", "context_tokens")}
@@ -157,6 +163,15 @@ def _require_evaluator(options: EvaluationOptions) -> None:
     if others and options.kv_cache != "stored":
         what = f"--set kv_cache={options.kv_cache} does not go with {others[0]}"
         raise InputError(what, why="it reads the cache from the artifact", hint="one of the two")
+
+
+def _aside_note(artifact: ModelFolder) -> tuple[str, ...]:
+    if not (aside := artifact.model.aside):
+        return ()
+    return (
+        f"not evaluated, as the model's class does not use them: {len(aside)} tensors, first "
+        f"`{aside[0]}`",
+    )
 
 
 def _cache_note(artifact: ModelFolder, options: EvaluationOptions) -> tuple[str, ...]:

@@ -1,0 +1,38 @@
+"""Whether a result may be written to a path: nothing that is not a result is written over."""
+
+import shlex
+from pathlib import Path
+
+from quantkit.checkpoint.filenames import CONFIG, EDITED
+from quantkit.core.errors import InputError
+
+
+def require_file(path: Path) -> None:
+    """Check that `path` is free, or a file that a result may replace.
+
+    Raises:
+        InputError: it is a link, a device or a folder, or a file of a model.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        kind = "a link" if path.is_symlink() else "no regular file"
+        raise InputError(f"`{path}` is {kind}", hint="-o path/to/result.json")
+    if path.exists() and (path.parent / CONFIG).exists() and path.name not in EDITED:
+        raise InputError(
+            f"`{path}` is a file of a model",
+            why="a result would replace it",
+            hint=f"-o {shlex.quote(str(path.with_name(EDITED[1])))}",
+        )
+
+
+def require_outside(output: Path, source: Path) -> None:
+    """Check that `output` does not lie in the folder `source`.
+
+    Raises:
+        InputError: it does.
+    """
+    if output.resolve().is_relative_to(source.resolve()):
+        raise InputError(
+            f"`{output}` is inside the model's folder",
+            why="quantkit reads the model while it writes the output",
+            hint=f"-o {shlex.quote(str(source.resolve()))}-quantized",
+        )
