@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,10 +35,9 @@ from quantkit.model.skeleton import (
     read_config,
     tied_to,
 )
+from quantkit.model.unclaimed import PASSED_OVER, passed_over
 from quantkit.model.weight_map import Place, map_weights
 
-PASSED_OVER = (r"rotary_emb\.inv_freq$", r"\.attn\.(masked_)?bias$", r"\.attention\.masked_bias$")
-"""Tensors that old files have and no model needs: buffers that are computed."""
 DRAFT = re.compile(r"(^|\.)(mtp|nextn|eagle)(\.|_)")
 """In the names of layers that predict more tokens, which a model's class may lack."""
 
@@ -205,11 +204,6 @@ def _dense(
                 continue
             name = f"{path}.{key}" if path else key
             yield name, (model.place(name), tuple(tensor.shape))
-
-
-def passed_over(name: str, patterns: Iterable[str]) -> bool:
-    """Whether one of some patterns is found in a name."""
-    return any(re.search(pattern, name) for pattern in patterns)
 
 
 def _layer(name: str) -> int:

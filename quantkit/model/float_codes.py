@@ -56,7 +56,7 @@ def float_codes(names: Mapping[str, TensorInfo], config: Mapping[str, Any]) -> C
         found[dense] = coded
     if not found:
         return None
-    _require_known(names, config, found)
+    _require_known(names, found)
     dropped = tuple(n for n in names if n.rpartition(".")[2] in OF_ACTIVATIONS)
     kinds = sorted({_kind(names, each) for each in found.values()})
     coding = Coding(found, dropped, " and ".join(kinds))
@@ -105,16 +105,12 @@ def _coded(names: Mapping[str, TensorInfo], block: Block | None) -> Iterator[tup
         yield dense, Coded(parts, shape, partial(_dense, parts, block=block, swapped=swapped))
 
 
-def _require_known(
-    names: Mapping[str, TensorInfo], config: Mapping[str, Any], found: Mapping[str, Coded]
-) -> None:
+def _require_known(names: Mapping[str, TensorInfo], found: Mapping[str, Coded]) -> None:
     """Check that nothing beside the codes changes what they mean.
 
     Raises:
-        RefusedError: a coded linear has a tensor that is not known, or its inputs are rotated.
+        RefusedError: a coded linear has a tensor that is not known.
     """
-    if (quantization_block(config) or {}).get("transform_config"):
-        raise RefusedError("the weights of this checkpoint are rotated, as `transform_config` says")
     linears = {n.removesuffix(".weight") for n in found if n.endswith(".weight")}
     parts = {name for each in found.values() for name in each.parts.values()}
     for name in names:

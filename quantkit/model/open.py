@@ -18,6 +18,7 @@ from quantkit.model.complete import check_complete
 from quantkit.model.opened import OpenModel, computed_in
 from quantkit.model.quantized import quantized_form
 from quantkit.model.skeleton import Skeleton, build_skeleton, read_config, tied_to
+from quantkit.model.unclaimed import unclaimed
 from quantkit.model.weight_map import WeightMap, map_weights
 
 
@@ -32,7 +33,8 @@ def open_model(
 
     Raises:
         InputError: not a model folder, or tensors are missing or have another shape.
-        RefusedError: its architecture, format or tensor layout is not supported.
+        RefusedError: its architecture, format or tensor layout is not supported, or it has tensors
+            that the model of its config has no place for.
     """
     checkpoint = open_checkpoint(folder)
     form = quantized_form(checkpoint.names, checkpoint.config, folder)
@@ -50,6 +52,10 @@ def open_model(
     check_complete(folder, checkpoint.names, wanted, plain=output is None)
     if output is None:
         _require_floats(model)
+    places = (place for place, _ in wanted.values())
+    aside = unclaimed(skeleton, checkpoint, weights, places, plain=output is None)
+    model = replace(model, aside=aside)
+    if output is None:
         return model
     if output.kv_cache_of(quantization_block(checkpoint.config) or {}) is None:
         return model

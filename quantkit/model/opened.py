@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from quantkit.checkpoint.checkpoint import Checkpoint
+from quantkit.checkpoint.finite import require_finite
 from quantkit.checkpoint.quantization import quantization_block
 from quantkit.core.errors import InputError
 from quantkit.core.facts import STORED
@@ -54,7 +55,8 @@ class OpenModel:
     `source_dtype` is the stored dtype, `dtype` that of the computation: the same, except fp32 for
     fp16 models on a CPU, which has no fast fp16 arithmetic. `format` is None for a plain model.
     `cache`: the scales of keys and values, by the path of an attention. `room`: where hidden states
-    wait between two blocks.
+    wait between two blocks. `aside`: stored tensors that nothing of the model is read from, such as
+    draft layers.
     """
 
     skeleton: Skeleton
@@ -66,6 +68,7 @@ class OpenModel:
     device: torch.device
     cache: Mapping[str, CacheScales] = field(default_factory=dict)
     room: Room = list
+    aside: tuple[str, ...] = ()
 
     @property
     def dtype_name(self) -> str:
@@ -222,6 +225,7 @@ class OpenModel:
 
         Raises:
             InputError: the checkpoint does not contain it.
+            IntegrityError: it contains NaN or Inf.
         """
         linear, _, key = name.rpartition(".")
         module = self.skeleton.model.get_submodule(linear)
@@ -230,7 +234,9 @@ class OpenModel:
             weight = weight.T.contiguous() if is_transposed(module) else weight
             return to_device(weight, self.device)
         wide = self.skeleton.is_wide(name, self.dtype)
-        return to_device(self.stored(name), self.device, torch.float32 if wide else self.dtype)
+        stored = self.stored(name)
+        require_finite(name, stored)
+        return to_device(stored, self.device, torch.float32 if wide else self.dtype)
 
     def load(self, name: str, module: nn.Module) -> None:
         """Set the real parameters and buffers of `module`, not those of its children."""

@@ -1,6 +1,6 @@
 """Which quantized checkpoints can be read, for whoever opens or plans one: headers and config."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from quantkit.checkpoint.coded import Coding
@@ -13,6 +13,8 @@ from quantkit.core.format import Format
 from quantkit.model.float_codes import float_codes
 
 FLOATS = {"BF16", "F16", "F32"}
+DONE = ("compressed", "frozen")
+"""States of a block whose codes are in the files; the second is llm-compressor's of 2024."""
 
 
 def quantized_form(
@@ -32,7 +34,10 @@ def quantized_form(
             f"`quantization_config` of `{where}` is not a JSON object",
             hint="use the config.json that belongs to these weights",
         )
-    coding, stated = float_codes(names, config), quantization_block(config)
+    stated = quantization_block(config)
+    if stated is not None:
+        _require_told(stated, where)
+    coding = float_codes(names, config)
     if stated is None:
         return coding
     own = any(stated is config.get(key) for key in BLOCKS)  # else other names than the files'
@@ -51,6 +56,41 @@ def quantized_form(
         why=f"quant_method in its quantization_config is {stated.get('quant_method', 'unset')!r}",
         hint=f"use one of {', '.join(registry.names('formats'))}, or the original model",
     )
+
+
+def coded_weights(
+    names: Mapping[str, TensorInfo], config: Mapping[str, Any], where: object
+) -> Collection[str]:
+    """The stored tensors that weights in 8- and 4-bit floats are made of; raises as the above."""
+    form = quantized_form(names, config, where)
+    return form.parts if isinstance(form, Coding) else ()
+
+
+def _require_told(stated: Mapping[str, Any], where: object) -> None:
+    """Check that a block says nothing of what its linears do beside their codes.
+
+    Raises:
+        RefusedError: weights are rotated or sparse, outputs are rounded, or the codes are not
+            written yet; all of these are fields of compressed-tensors.
+    """
+    sparse = stated.get("sparsity_config")
+    is_dense = not sparse or (isinstance(sparse, Mapping) and sparse.get("format") == "dense")
+    groups = stated.get("config_groups")
+    each = groups.values() if isinstance(groups, Mapping) else ()
+    rounded = any(isinstance(group, Mapping) and group.get("output_activations") for group in each)
+    status = stated.get("quantization_status") or DONE[0]
+    fields = {
+        "transform_config": bool(stated.get("transform_config")),
+        "sparsity_config": not is_dense,
+        "output_activations": rounded,
+        "quantization_status": status not in DONE,
+    }
+    for field in (field for field, says in fields.items() if says):
+        raise RefusedError(
+            f"the quantization config of `{where}` has a `{field}` that is not supported",
+            why="its weights would be read as if it said nothing",
+            hint="use the original model",
+        )
 
 
 def _matching(stated: Mapping[str, Any]) -> Format | None:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+CALLERS = {"return_dict": True, "output_hidden_states": False, "output_attentions": False}
+"""Switches of what a forward returns."""
+MOST_COMPUTED = 2**28
+"""Bytes of the buffers that no checkpoint contains: rotary frequencies, and masks of old models."""
+
+
 @dataclass(frozen=True)
 class Skeleton:
     """A transformers model whose parameters are all on the meta device.
@@ -75,6 +81,9 @@ def read_config(folder: Path, session: Session = Session()) -> Any:
         ) from error
     config.quantization_config = None
     del config.quantization_config
+    for part in (config, config.get_text_config(decoder=True)):
+        for switch, value in CALLERS.items():  # a config may state them, the caller decides
+            setattr(part, switch, value)
     config._attn_implementation = "sdpa"  # noqa: SLF001 - transformers' own switch has no public name
     return config
 
@@ -137,7 +146,7 @@ def build_model(config: Any, session: Session = Session()) -> "PreTrainedModel":
 
 def _unbuilt(config: Any, error: Exception) -> RefusedError:
     return RefusedError(
-        f"`{config.model_type}` cannot be built as a causal language model",
+        f"`{config.model_type}` cannot be built as a causal language model from this config.json",
         why=said(error),
         hint="use a decoder model that transformers supports as AutoModelForCausalLM",
     )
@@ -175,6 +184,13 @@ def _fill_buffers(model: "PreTrainedModel") -> None:
     """
     from transformers import PreTrainedModel
 
+    passing = ((n, b) for m in model.modules() for n, b in m.named_buffers(recurse=False))
+    if sum(buffer.nbytes for _, buffer in passing if buffer.is_meta) > MOST_COMPUTED:
+        raise RefusedError(
+            f"config.json describes buffers of more than {MOST_COMPUTED:,} bytes",
+            why="they are no weights, and would be computed",
+            hint="use the config.json that belongs to these weights",
+        )
     filled: list[tuple[nn.Module, str]] = []
     for module in model.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):

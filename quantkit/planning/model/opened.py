@@ -20,7 +20,7 @@ from quantkit.planning.model.blockwise import block_fp8
 from quantkit.planning.model.config import is_identifier, stated_dtype
 from quantkit.planning.model.described import Described, describe
 from quantkit.planning.model.headers import inventory_from_headers
-from quantkit.planning.model.inventory import Inventory
+from quantkit.planning.model.inventory import FLOATS, Inventory
 from quantkit.planning.model.original import original_of
 from quantkit.planning.model.packed import modelopt, mxfp4
 from quantkit.planning.model.served import own_dtype
@@ -80,6 +80,8 @@ def _planned(
     name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
 ) -> PlannedModel:
     quantized = _quantized(config)
+    if quantized is None:
+        _require_floats(name, config, tensors)
     notes = []
     if quantized and not tensors and stated_dtype(config) is None:
         config = {**config, "dtype": "bfloat16"}
@@ -110,6 +112,26 @@ def _planned(
     model = replace(model, original=original, notes=tuple(notes), unbuilt=described.unbuilt)
     described = replace(described, architecture=architecture)
     return replace(model, decoded=partial(_decoded, name, described, tensors))
+
+
+def _require_floats(
+    name: str, config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
+) -> None:
+    """Check that no code of an unknown format would be taken for a weight.
+
+    Raises:
+        RefusedError: a weight is no float, and no scale of it is known.
+    """
+    from quantkit.model.quantized import coded_weights
+
+    coded = coded_weights(tensors, config, name)
+    for tensor, info in tensors.items():
+        if tensor.endswith(".weight") and info.dtype not in FLOATS and tensor not in coded:
+            raise RefusedError(
+                f"`{tensor}` of `{name}` is stored as {info.dtype}, and is a weight",
+                why="the checkpoint is quantized in a way that its config.json does not say",
+                hint="use the model in bf16",
+            )
 
 
 def _apart(stored: Inventory, described: Described, quantized: str | None) -> Inventory:
