@@ -92,7 +92,7 @@ calibration: {text: default, samples: 8}
 gates: ["kl.mean < 0.1"]
 engines: [vllm]
 """
-STRANGE = st.sampled_from(
+STRANGE: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, -1, 0, 1, 2**31, 2**63, 10**30, -0.5, 1e308, "", "x" * 300, "\ud800", "\x00",
      "\x1b[2J", "re:(", "..", "/etc/passwd", [], {}, [[]], {"": None}, [None, 7], "int", "float",
      "weight"]
