@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -107,3 +108,11 @@ def cases(
         for verb, argv in (verbs or {"eval": EVAL}).items():
             found[f"{name}-{verb}"] = Case(spoil, argv, codes, tuple(says))
     return found
+
+
+def parameters(found: Mapping[str, Case]) -> list[Any]:
+    """The names of cases, of which `make unit` runs every third."""
+    return [
+        pytest.param(name, marks=[pytest.mark.long] * bool(index % 3))
+        for index, name in enumerate(found)
+    ]

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from tests.hostile.scene import EVAL, GENERATE, PLAN, QUANTIZE, VERIFY, Case, Scene, cases
+from tests.hostile.scene import (
+    EVAL,
+    GENERATE,
+    PLAN,
+    QUANTIZE,
+    VERIFY,
+    Case,
+    Scene,
+    cases,
+    parameters,
+)
 
 SLOW = r"(?:.|..|...)+(?<=!)$"
 Q_PROJ = "model.layers.0.self_attn.q_proj"
@@ -177,7 +187,7 @@ def quantized(model: Path, folder: Path, output: str) -> None:
     (folder / "SHA256SUMS").unlink()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", parameters(CASES))
 def test_blocks(
     name: str, refused: Callable[[Case], None], scene: Scene, artifact: Callable[[str], Path]
 ) -> None:

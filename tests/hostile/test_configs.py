@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.scene import GENERATE, PLAN, QUANTIZE, Case, Scene, cases
+from tests.hostile.scene import GENERATE, PLAN, QUANTIZE, Case, Scene, cases, parameters
 
 HUGE = 10**9
 
@@ -104,6 +104,6 @@ VERBS = cases(
 CASES = {**SIZES, **FILES, **VERBS}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", parameters(CASES))
 def test_configs(name: str, refused: Callable[[Case], None]) -> None:
     refused(CASES[name])

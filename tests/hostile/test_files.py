@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.scene import EVAL, GENERATE, QUANTIZE, VERIFY, Case, Scene
+from tests.hostile.scene import EVAL, GENERATE, QUANTIZE, VERIFY, Case, Scene, parameters
 
 RECIPE = {"name": "x", "method": "rtn", "format": "gptq"}
 
@@ -263,6 +263,6 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", parameters(CASES))
 def test_files(name: str, refused: Callable[[Case], None]) -> None:
     refused(CASES[name])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.scene import PLAN, VERIFY, Case, Scene, cases
+from tests.hostile.scene import PLAN, VERIFY, Case, Scene, cases, parameters
 
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 MILLION = 10**6
@@ -159,6 +159,6 @@ INDEX = cases(
 CASES = {**HEADERS, **INDEX}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", parameters(CASES))
 def test_headers_and_indexes(name: str, refused: Callable[[Case], None]) -> None:
     refused(CASES[name])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.hostile.scene import QUANTIZE, Case, Scene
+from tests.hostile.scene import QUANTIZE, Case, Scene, parameters
 
 HEAD = "method: rtn\nformat: gptq\n"
 
@@ -99,6 +99,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", parameters(CASES))
 def test_recipes(name: str, refused: Callable[[Case], None]) -> None:
     refused(CASES[name])

@@ -6,7 +6,18 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.hostile.scene import EVAL, FIT, GENERATE, PLAN, QUANTIZE, READERS, Case, Scene, cases
+from tests.hostile.scene import (
+    EVAL,
+    FIT,
+    GENERATE,
+    PLAN,
+    QUANTIZE,
+    READERS,
+    Case,
+    Scene,
+    cases,
+    parameters,
+)
 
 Q_PROJ = "model.layers.0.self_attn.q_proj"
 DTYPES = {
@@ -114,6 +125,6 @@ NUMBERS = {
 CASES = {**PLAIN, **VERBS, **EXTRA, **NUMBERS}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", parameters(CASES))
 def test_weights_that_are_not_the_models(name: str, refused: Callable[[Case], None]) -> None:
     refused(CASES[name])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.scene import EVAL, GENERATE, QUANTIZE, Case, Scene
+from tests.hostile.scene import EVAL, GENERATE, QUANTIZE, Case, Scene, parameters
 
 CHAT = {"messages": [{"role": "user", "content": "word " * 400}]}
 TEMPLATE_QUANTIZE = (*QUANTIZE, "--calibration", "chats.jsonl", "--method", "gptq")
@@ -247,6 +247,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", parameters(CASES))
 def test_texts(name: str, refused: Callable[[Case], None]) -> None:
     refused(CASES[name])
