@@ -79,8 +79,8 @@ PLAIN = cases(
 )
 VERBS = cases(
     {
-        "int8": (cast("proj", torch.int8), (4,), "q_proj"),
-        "bool": (cast("proj", torch.bool), (4,), "q_proj"),
+        "int8": (cast("proj", torch.int8), (4,), "_proj"),
+        "bool": (cast("proj", torch.bool), (4,), "_proj"),
     },
     {**READERS, "plan": PLAN, "fit": FIT},
 )
