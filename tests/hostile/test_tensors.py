@@ -122,7 +122,15 @@ NUMBERS = {
     )
     for verb, argv in (("eval", EVAL), ("generate", GENERATE))
 }
-CASES = {**PLAIN, **VERBS, **EXTRA, **NUMBERS}
+SOUND = cases(
+    {
+        "zero-bias": (lambda scene: scene.put(f"{Q_PROJ}.bias", torch.zeros(128)), (0,)),
+        "fp64": (cast("q_proj", torch.float64), (0,)),
+        "inv-freq": (extra("model.layers.0.self_attn.rotary_emb.inv_freq", 16), (0,)),
+        "tower": (extra("vision_tower.patch.weight", 4, 4), (0,)),
+    }
+)
+CASES = {**PLAIN, **VERBS, **EXTRA, **NUMBERS, **SOUND}
 
 
 @pytest.mark.parametrize("name", parameters(CASES))
