@@ -9,6 +9,7 @@ from quantkit.checkpoint.stored import TensorInfo
 from quantkit.core.errors import InputError
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+EXPERTS = re.compile(r"experts(_per_tok(en)?)?$")
 MOST = {
     re.compile(r"^(num|n)_|_(layers|heads|experts|groups|labels)$|^depth$"): 2**20,
     re.compile(r"_(size|dim|dims|rank|width|channels)$|^(d|dim|hidden)_|^dim$"): 2**24,
@@ -31,7 +32,7 @@ def require_sane(config: Mapping[str, Any], names: Mapping[str, TensorInfo]) -> 
     stacks = (info.shape[0] for info in names.values() if len(info.shape) > 2)
     experts = max(len(names), *stacks, 1)
     for key, value in _integers(config):
-        if "experts" in key and value > experts:
+        if EXPERTS.search(key) and value > experts:
             raise _fault(key, value, f"at most {experts}, as no more are stored")
         for pattern, most in MOST.items():
             if value > most and pattern.search(key):
