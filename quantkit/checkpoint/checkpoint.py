@@ -18,6 +18,8 @@ from quantkit.core.errors import InputError
 if TYPE_CHECKING:
     import torch
 
+    from quantkit.checkpoint.tensors import Lend
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -30,7 +32,7 @@ class Checkpoint:
     `stored` has the tensors of the shards.
 
     `hashed`: the first read of a tensor starts the hash of its file, which then is still in memory.
-    `pinned`: tensors are read for copies to a GPU.
+    `pinned`: tensors are read for copies to a GPU. `lend`: the memory that they are read into.
     """
 
     folder: Path
@@ -42,6 +44,7 @@ class Checkpoint:
     stored: Mapping[str, TensorInfo] = field(default_factory=dict)
     hashed: bool = False
     pinned: bool = False
+    lend: Lend | None = None
 
     def tensor(self, name: str, item: int | slice | None = None) -> torch.Tensor:
         """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
@@ -64,7 +67,11 @@ class Checkpoint:
             import torch
 
             return torch.stack([self.tensor(name, each) for each in range(coded.shape[0])])
-        parts = {part: self._part(coded, part, item) for part in coded.parts}
+        return self.decode(name, {part: self._part(coded, part, item) for part in coded.parts})
+
+    def decode(self, name: str, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The coded tensor `name`, or an item of it, from its parts; raises as `tensor`."""
+        coded = self.coding.tensors[name]
         try:
             return coded.decode(parts, self.names[name].dtype)
         except InputError as error:
@@ -73,6 +80,10 @@ class Checkpoint:
                 why=error.why,
                 hint=error.hint,
             ) from error
+
+    def lending(self, lend: Lend) -> Checkpoint:
+        """The same folder; its tensors as they are stored are read into memory that is lent."""
+        return replace(self, lend=lend)
 
     def as_stored(self, name: str) -> torch.Tensor:
         """Tensor `name` of the files as it lies there, codes included; raises as `tensor`."""
@@ -99,7 +110,14 @@ class Checkpoint:
         if self.hashed:
             hashing(self.folder / info.shard, self.fingerprints[info.shard])
         path = inside(self.folder, info.shard)
-        return read_tensor(path, name, info, self.fingerprints[info.shard], pinned=self.pinned)
+        return read_tensor(
+            path,
+            name,
+            info,
+            self.fingerprints[info.shard],
+            pinned=self.pinned,
+            lend=self.lend,
+        )
 
     def decoded(self, coding: Coding) -> Checkpoint:
         """The same files as a dense model: its tensors, and its config without a quantization."""

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,10 +27,14 @@ class Sums:
     told: frozenset[str] = field(default_factory=frozenset)
     error: str | None = None
 
+    def hashing(self, name: str) -> Future[str]:
+        """The hash of a file, which threads begin to compute; raises as `hashes.hashing_now`."""
+        return hashing_now(inside(self.folder, name), waited_for=True)
+
     def differing(self) -> Iterator[str]:
         """Each file that is there and has another hash."""
         there = [name for name in self.stated if (self.folder / name).is_file()]
-        found = {name: hashing_now(inside(self.folder, name)) for name in there}
+        found = {name: self.hashing(name) for name in there}
         for name, digest in found.items():
             if digest.result() != self.stated[name]:
                 yield name

@@ -1,5 +1,6 @@
 """Bytes in files to tensors in memory and back, one at a time."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
@@ -17,16 +18,25 @@ RETRIES = 2
 READERS = spare(8)
 PIECE = 4 * 2**20
 """Bytes that one thread reads at a time."""
+Lend = Callable[[int], torch.Tensor]
+"""Memory of so many bytes, uint8 (bytes,)."""
 MOST_PINNED = 2**28
 """Bytes of the largest tensor that is read into pinned memory, of which torch gives none back."""
 
 
 def read_tensor(
-    path: Path, name: str, info: TensorInfo, expected: Fingerprint, *, pinned: bool = False
+    path: Path,
+    name: str,
+    info: TensorInfo,
+    expected: Fingerprint,
+    *,
+    pinned: bool = False,
+    lend: Lend | None = None,
 ) -> torch.Tensor:
     """Tensor `name` with the shape and dtype of `info`, bit for bit, in CPU memory of its own.
 
-    `pinned`: in memory that a GPU copies from by itself, unless the tensor is very large.
+    `pinned`: in memory that a GPU copies from by itself, unless the tensor is very large. `lend`:
+    what gives so many bytes of memory to read it into.
 
     Read, never mapped: a disk that fails under a mapping kills the process (SIGBUS), and mapped
     pages change when the file does. A failing read (EIO, ESTALE) is tried again on a newly opened
@@ -37,7 +47,8 @@ def read_tensor(
         ResourceError: the disk fails.
     """
     pinned = pinned and info.nbytes <= MOST_PINNED
-    memory = torch.empty(info.nbytes, dtype=torch.uint8, pin_memory=pinned)
+    size = info.nbytes
+    memory = lend(size) if lend else torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
     for attempt in range(RETRIES + 1):
         try:
             with opened(path) as (fd, fingerprint):

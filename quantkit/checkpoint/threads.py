@@ -22,17 +22,24 @@ def spare(most: int) -> int:
 
 
 def in_order(
-    call: Callable[[Item], Result], items: Iterable[Item], threads: int
+    call: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    size: Callable[[Item], int] = lambda _: 0,
+    most: int = 0,
 ) -> Iterator[Result]:
     """The result for each item, in the items' order; `threads` calls at most are under way.
 
-    The first error is raised, and no call is begun after it.
+    Those under way have a `size` of `most` together, but one always is. The first error is raised,
+    and no call is begun after it.
     """
-    begun: deque[Future[Result]] = deque()
+    begun: deque[tuple[Future[Result], int]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for item in items:
-            if len(begun) == threads:
-                yield begun.popleft().result()
-            begun.append(pool.submit(call, item))
+            while begun and (
+                len(begun) == threads or sum(each for _, each in begun) + size(item) > most
+            ):
+                yield begun.popleft()[0].result()
+            begun.append((pool.submit(call, item), size(item)))
         while begun:
-            yield begun.popleft().result()
+            yield begun.popleft()[0].result()

@@ -18,13 +18,13 @@ def find(weight: StoredWeight) -> Iterator[Fault]:
     scales = weight.scales
     if scales is None or scales.itemsize == 1 or scales.numel() < LEAST:
         return
-    first = scales.flatten()[0]
-    if bool((scales != first).any()) or (qtensor := weight.whole) is None:
+    least, greatest = weight.scale_range
+    if least != greatest or (qtensor := weight.whole) is None:
         return
     if int(torch.bincount(qtensor.codes.flatten()).count_nonzero()) <= TERNARY:
         return
     count = scales.numel()
-    yield Fault(weight.name, f"all {count:,} scales of `{weight.name}` are {first.item():g}")
+    yield Fault(weight.name, f"all {count:,} scales of `{weight.name}` are {least:g}")
 
 
 CHECK = Check("weights", "all scales of a weight are equal", "quantize the linear again", find, 1)

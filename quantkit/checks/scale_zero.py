@@ -11,7 +11,10 @@ def find(weight: StoredWeight) -> Iterator[Fault]:
     stored = weight.scales
     if stored is None or weight.scheme is None or weight.scheme.grid != "int":
         return
-    if not bool((stored == 0).any()) or (qtensor := weight.whole) is None:
+    least, greatest = weight.scale_range
+    if least > 0 or greatest < 0 or not bool((stored == 0).any()):
+        return
+    if (qtensor := weight.whole) is None:
         return
     dead = qtensor.scales == 0
     groups = qtensor.codes.view(*qtensor.scales.shape, -1)[dead]

@@ -14,18 +14,9 @@ def find(tensor: DenseTensor) -> Iterator[Fault]:
     info = tensor.info
     if len(info.shape) < 2 or info.nbytes < LEAST or tensor.kind != "weight":
         return
-    value = None
-    for piece in tensor.pieces():
-        flat = piece.flatten()
-        if not flat.numel():
-            return
-        value = flat[0] if value is None else value
-        if bool((flat[:LEAST] != value).any()) or bool((flat != value).any()):
-            return
+    value = tensor.seen.only
     if value is not None:
-        yield Fault(
-            tensor.name, f"all values of `{tensor.name}`, {info.shape}, are {value.item():g}"
-        )
+        yield Fault(tensor.name, f"all values of `{tensor.name}`, {info.shape}, are {value:g}")
 
 
 CHECK = Check(

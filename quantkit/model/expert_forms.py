@@ -5,7 +5,8 @@ forward and ours are run on a small copy of it, and the form is taken if both co
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from inspect import signature
 from itertools import permutations, product
 from types import MethodType
@@ -109,7 +110,7 @@ Held = tuple[Matrices, ...]
 def _by_name(module: nn.Module) -> Iterator[Held]:
     """What 3-D parameters may be that have the names which transformers gives those of experts."""
     own = {key: w for key, w in module.named_parameters(recurse=False) if w.ndim == 3}
-    if "expert_size" in signature(module.forward).parameters:
+    if "expert_size" in _takes(module):
         keys = {ONE} if len(list(module.parameters())) == 1 else set()
     else:
         keys = {"down_proj", "gate_up_proj" if "gate_up_proj" in own else "gate_proj"}
@@ -130,8 +131,7 @@ def _one_below_the_other(module: nn.Module) -> Iterator[Held]:
     """
     named = dict(module.named_parameters())
     shapes = {tuple(parameter.shape) for parameter in named.values()}
-    takes = signature(module.forward).parameters
-    if len(named) != 3 or len(shapes) != 1 or "top_k_index" not in takes:
+    if len(named) != 3 or len(shapes) != 1 or "top_k_index" not in _takes(module):
         return
     (rows, *width), numbers = shapes.pop(), _numbers(module)
     for count in sorted(numbers):
@@ -142,6 +142,16 @@ def _one_below_the_other(module: nn.Module) -> Iterator[Held]:
                 Matrices(key, (role,), count, transposed=role == "down_proj", flat=True)
                 for key, role in zip(keys, ("gate_proj", "up_proj", "down_proj"), strict=True)
             )
+
+
+def _takes(module: nn.Module) -> Collection[str]:
+    """The names of what its forward takes."""
+    return _named_in(getattr(module.forward, "__func__", module.forward))
+
+
+@cache
+def _named_in(forward: Callable[..., object]) -> Collection[str]:
+    return frozenset(signature(forward).parameters)  # the same for each of a thousand linears
 
 
 def _numbers(module: nn.Module) -> set[int]:

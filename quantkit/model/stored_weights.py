@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from math import nan
 from typing import Literal, Protocol
 
 import torch
 
 from quantkit.checkpoint.checkpoint import Checkpoint
+from quantkit.checkpoint.lent import Loan, Memory
 from quantkit.checkpoint.stored import TensorInfo
+from quantkit.checkpoint.threads import in_order
 from quantkit.core.errors import QuantkitError
 from quantkit.core.facts import LinearFacts
 from quantkit.core.scheme import Scheme
 from quantkit.grid.digest import codes_sha256
 from quantkit.grid.qtensor import QTensor
 
-PIECE = 64 * 2**20
+PIECE = 16 * 2**20
 """Bytes of a tensor that are in memory at a time."""
-SAMPLE = 256
+SAMPLE = 64
 """Outputs of integers that are decoded where there is nothing to compare them with."""
 SCALES = ("scales", "weight_scale", "weight.absmax", "weight_scale_inv")
 SUSPECT = 8.0
 """Squared error over that of rounding to nearest from which on a cause is looked for: most methods
 stay below 4, and a zero point that is off by one is at 13."""
+FEW = 64
+"""Values that show that a tensor is not constant, as a rule."""
 WRONG = 40.0
 """The same of a weight without a known cause: methods that weigh inputs may clip all others."""
 Reference = Callable[[QTensor], bool]
@@ -82,6 +87,14 @@ class StoredWeight:
     def scales(self) -> torch.Tensor | None:
         """The stored scales, whatever the format calls them."""
         return next((self.tensors[name] for name in SCALES if name in self.tensors), None)
+
+    @cached_property
+    def scale_range(self) -> tuple[float, float]:
+        """The least and the greatest of the stored scales, wider than 8 bits; NaN if one is."""
+        if self.scales is None or self.scales.itemsize == 1 or not self.scales.numel():
+            return nan, nan
+        least, greatest = self.scales.aminmax()
+        return float(least), float(greatest)
 
     @property
     def error(self) -> QuantkitError | None:
@@ -165,15 +178,61 @@ class DenseTensor:
     undone: Callable[[], bool] | None = None
 
     def pieces(self) -> Iterator[torch.Tensor]:
-        """Its slices along the first dimension, in order."""
+        """Its slices along the first dimension; each may be used until the next."""
         yield from pieces_of(self.checkpoint, self.name, self.info)
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What one reading of it shows."""
+        total, odd, value, equal = 0, 0, None, True
+        for piece in self.pieces():
+            flat = piece.flatten()
+            if not flat.numel():
+                continue
+            total += flat.numel()
+            odd += _not_finite(flat)
+            value = float(flat[0]) if value is None else value
+            equal = equal and not bool((flat[:FEW] != value).any() or (flat != value).any())
+        return Seen(total, odd, value if equal else None)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of a tensor's values: how many, how many that are NaN or infinity, and the one of all."""
+
+    total: int
+    odd: int
+    only: float | None
+
+
+def _not_finite(values: torch.Tensor) -> int:
+    if not values.is_floating_point():
+        return 0
+    wide = values if values.itemsize > 1 else values.to(torch.bfloat16)
+    if bool(torch.isfinite(torch.stack(wide.aminmax())).all()):
+        return 0  # the usual case, in one pass
+    return int((~torch.isfinite(wide)).sum())
 
 
 def pieces_of(checkpoint: Checkpoint, name: str, info: TensorInfo) -> Iterator[torch.Tensor]:
-    """Slices of a stored tensor along its first dimension, at most PIECE bytes each."""
+    """Slices of a stored tensor along its first dimension, at most PIECE bytes each.
+
+    The next one is read meanwhile, into memory that slices share: one may be used until the next.
+    """
     if not info.shape or info.nbytes <= PIECE:
         yield checkpoint.tensor(name)
         return
     rows = max(1, PIECE * info.shape[0] // info.nbytes)
-    for start in range(0, info.shape[0], rows):
-        yield checkpoint.tensor(name, slice(start, min(start + rows, info.shape[0])))
+    memory = Memory()
+    starts = range(0, info.shape[0], rows)
+    slices = [slice(start, min(start + rows, info.shape[0])) for start in starts]
+    for piece, loan in in_order(partial(_piece, checkpoint, name, memory), slices, 2):
+        yield piece
+        loan.end()
+
+
+def _piece(
+    checkpoint: Checkpoint, name: str, memory: Memory, part: slice
+) -> tuple[torch.Tensor, Loan]:
+    loan = Loan(memory)
+    return checkpoint.lending(loan).tensor(name, part), loan

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -11,14 +11,46 @@ import torch
 
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.coded import Coded
+from quantkit.checkpoint.lent import Loan, Memory
 from quantkit.checkpoint.quantization import quantization_block
+from quantkit.checkpoint.threads import in_order
 from quantkit.core.facts import LinearFacts
 from quantkit.grid.qtensor import QTensor
 from quantkit.model.declared import Declared, DeclaredLinear
 from quantkit.model.stored_weights import DenseTensor, Original, StoredWeight
 
-Read = Callable[[], StoredWeight]
+AHEAD = 128 * 2**20
+"""Bytes of the largest weights of which one is read while another is checked."""
 NUMBERS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A quantized weight, its stored bytes, and how it is read by a folder that lends memory."""
+
+    name: str
+    nbytes: int
+    read: Callable[[Checkpoint], StoredWeight]
+
+
+def read_in_turn(
+    weights: Iterable[Unread], checkpoint: Checkpoint, skipped: Callable[[str], bool]
+) -> Iterator[tuple[Unread, StoredWeight | None]]:
+    """Each weight, the next one being read meanwhile; None for those that are `skipped`.
+
+    Their memory is overwritten after they were looked at.
+    """
+    memory = Memory()
+
+    def read(each: Unread) -> tuple[Unread, StoredWeight | None, Loan]:
+        loan = Loan(memory)
+        weight = None if skipped(each.name) else each.read(checkpoint.lending(loan))
+        return each, weight, loan
+
+    for each, weight, loan in in_order(read, weights, 2, lambda each: each.nbytes, 2 * AHEAD):
+        yield each, weight
+        del weight
+        loan.end()
 
 
 def dense_tensors(declared: Declared, beside: Original | None) -> Iterator[DenseTensor]:
@@ -45,24 +77,31 @@ def raw_tensors(checkpoint: Checkpoint) -> Iterator[DenseTensor]:
 
 
 def stored_weights(
-    declared: Declared, beside: Original | None, proven: Collection[str]
-) -> Iterator[tuple[str, int, Read]]:
-    """Name, stored bytes and reader of each quantized weight, in the order of the model.
+    declared: Declared, beside: Original | None, proven: Callable[[str], bool]
+) -> Iterator[Unread]:
+    """Each quantized weight in the order of the model.
 
-    `proven`: files that have their own hash still, so that those of their weights need no proof.
+    `proven`: whether a file has its own hash still, so that those of its weights need no proof.
     """
     if declared.coding is not None:
         for name, coded in declared.coding.tensors.items():
             stored = name.removesuffix(".weight")
             size = sum(declared.files[part].nbytes for part in coded.parts.values())
-            yield stored, size, partial(_coded, declared, name, coded, beside)
+            yield Unread(stored, size, partial(_coded, declared, name, coded, beside))
         return
     digests = {str(m.get("name")): str(m.get("codes_sha256")) for m in _modules(declared)}
     for linear in declared.linears:
         names = {part: name for part, name in linear.parts.items() if name}
         size = sum(declared.files[name].nbytes for name in names.values())
-        proof = {} if {declared.files[n].shard for n in names.values()} <= set(proven) else digests
-        yield linear.stored, size, partial(_linear, declared, linear, names, proof, beside)
+
+        def read(
+            checkpoint: Checkpoint, linear: DeclaredLinear = linear, names: dict[str, str] = names
+        ) -> StoredWeight:
+            shards = {declared.files[name].shard for name in names.values()}
+            proof = {} if all(map(proven, shards)) else digests
+            return _linear(declared, checkpoint, linear, names, proof, beside)
+
+        yield Unread(linear.stored, size, read)
 
 
 def _modules(declared: Declared) -> list[Mapping[str, object]]:
@@ -70,12 +109,15 @@ def _modules(declared: Declared) -> list[Mapping[str, object]]:
     return [each for each in found or [] if "codes_sha256" in each]
 
 
-def _coded(declared: Declared, name: str, coded: Coded, beside: Original | None) -> StoredWeight:
-    checkpoint = declared.checkpoint
+def _coded(
+    declared: Declared, name: str, coded: Coded, beside: Original | None, checkpoint: Checkpoint
+) -> StoredWeight:
     raw = {part: checkpoint.as_stored(stored) for part, stored in coded.parts.items()}
 
     def decode(_: int | None) -> torch.Tensor:
-        return checkpoint.tensor(name)
+        if len(coded.shape) > 2:
+            return declared.checkpoint.tensor(name)
+        return checkpoint.decode(name, raw)
 
     stored = name.removesuffix(".weight")
     paths = (path for path, there in declared.model.weights.modules.items() if there == stored)
@@ -86,12 +128,13 @@ def _coded(declared: Declared, name: str, coded: Coded, beside: Original | None)
 
 def _linear(
     declared: Declared,
+    checkpoint: Checkpoint,
     linear: DeclaredLinear,
     names: Mapping[str, str],
     digests: Mapping[str, str],
     beside: Original | None,
 ) -> StoredWeight:
-    tensors = {part: declared.checkpoint.tensor(name) for part, name in names.items()}
+    tensors = {part: checkpoint.tensor(name) for part, name in names.items()}
     output = declared.format
     assert output is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -28,7 +28,12 @@ from quantkit.core.session import Session
 from quantkit.model.beside import Beside
 from quantkit.model.declared import Declared, declare
 from quantkit.runs.served import serve
-from quantkit.runs.verified_weights import dense_tensors, raw_tensors, stored_weights
+from quantkit.runs.verified_weights import (
+    dense_tensors,
+    raw_tensors,
+    read_in_turn,
+    stored_weights,
+)
 
 EACH: tuple[Stage, ...] = ("tensors", "weights")
 """Stages whose subjects are many: of each the first fault is told."""
@@ -104,7 +109,7 @@ def verify(
     if declared is not None:
         findings.run("headers", declared)
         beside = _beside(declared, source, findings, session) if source else None
-        proven = _proven(folder, declared, session)
+        proven = _proven(folder, declared)
         counts = _weights(declared, beside, proven, findings, session)
         if engine is not None:
             _served(declared, engine, tp, findings)
@@ -168,7 +173,7 @@ def _label(declared: Declared) -> str | None:
 def _weights(
     declared: Declared,
     beside: Beside | None,
-    proven: Collection[str],
+    proven: Callable[[str], bool],
     findings: Findings,
     session: Session,
 ) -> tuple[int, int, int]:
@@ -180,37 +185,35 @@ def _weights(
         list(dense_tensors(declared, beside)),
         list(stored_weights(declared, beside, proven)),
     )
-    total = sum(each.info.nbytes for each in dense) + sum(size for _, size, _ in weights)
+    total = sum(each.info.nbytes for each in dense) + sum(each.nbytes for each in weights)
     steps = _steps(len(dense) + len(weights), total, session)
     for tensor in dense:
         if not findings.blamed.covers(tensor.name):
             findings.run("tensors", tensor)
         steps(tensor.info.nbytes, tensor.name)
-    for name, size, read in weights:
-        if not findings.blamed.covers(name):
-            weight = read()
+    for each, weight in read_in_turn(weights, declared.checkpoint, findings.blamed.covers):
+        if weight is not None and not findings.blamed.covers(each.name):
             findings.run("weights", weight)
-            if isinstance(weight.error, RefusedError) and not findings.blamed.covers(name):
-                findings.skip(name, weight.error)
-        steps(size, name)
+            if isinstance(weight.error, RefusedError) and not findings.blamed.covers(each.name):
+                findings.skip(each.name, weight.error)
+        steps(each.nbytes, each.name)
     return len(weights), len(dense), total
 
 
-def _proven(folder: Path, declared: Declared, session: Session) -> set[str]:
-    """The weight files that have the hash that SHA256SUMS states; none without hashes of weights.
+def _proven(folder: Path, declared: Declared) -> Callable[[str], bool]:
+    """Whether a weight file has the hash that SHA256SUMS states; no if weights have none.
 
-    The hash of a file takes a tenth of the time that those of its weights take.
+    The hash of a file takes a tenth of the time that those of its weights take. Threads compute
+    them from here on, while tensors are looked at.
     """
     try:
         stated = read_sums(folder) if declared.manifest.get("modules") else {}
     except InputError:
-        return set()
+        return lambda _: False
+    sums = Sums(folder, stated)
     shards = {info.shard for info in declared.files.values()} & stated.keys()
-    differing = set()
-    for done, name in enumerate(sorted(shards), 1):
-        differing |= set(Sums(folder, {name: stated[name]}).differing())
-        session.report(Progress("hash", done, len(shards), name))
-    return shards - differing
+    found = {name: sums.hashing(name) for name in sorted(shards)}
+    return lambda name: name in found and found[name].result() == stated[name]
 
 
 def _raw(folder: Path, findings: Findings, session: Session) -> tuple[int, int, int]:

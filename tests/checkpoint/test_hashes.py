@@ -104,3 +104,21 @@ def test_threads_that_ask_at_once_share_a_hash(tmp_path: Path, taken: Counter[st
         thread.join()
     finish()
     assert taken == {"file": 1}
+
+
+def test_a_hash_that_is_waited_for_does_not_stand_behind_others(
+    tmp_path: Path, taken: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it taken again when its turn among the others comes."""
+    busy = threading.BoundedSemaphore(1)
+    monkeypatch.setattr(hashes, "_beside", busy)
+    path = tmp_path / "file"
+    path.write_bytes(b"bytes")
+    with opened(path) as (_, fingerprint):
+        pass
+    with busy:
+        queued = hashes.hashing(path, fingerprint)
+        digest = hashes.hashing(path, fingerprint, waited_for=True).result(10)
+    finish()
+    assert queued.result(10) == digest == hashlib.sha256(b"bytes").hexdigest()
+    assert taken == {"file": 1}

@@ -38,3 +38,21 @@ def test_no_call_is_begun_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         list(in_order(call, range(100), 2))
     assert len(seen) < 8
+
+
+@pytest.mark.parametrize(("most", "expected"), [(10, 2), (3, 1)])
+def test_calls_under_way_are_of_a_size_together(most: int, expected: int) -> None:
+    under_way, seen, lock = 0, 0, threading.Lock()
+
+    def call(item: int) -> int:
+        nonlocal under_way, seen
+        with lock:
+            under_way += 1
+            seen = max(seen, under_way)
+        time.sleep(0.02)
+        with lock:
+            under_way -= 1
+        return item
+
+    assert list(in_order(call, range(6), 2, lambda _: 3, most)) == list(range(6))
+    assert seen == expected
