@@ -26,7 +26,7 @@ from quantkit.core.format import KEY_SCALE, VALUE_SCALE, Format
 from quantkit.core.scheme import Scheme
 from quantkit.core.session import Session
 from quantkit.model.opened import OpenModel
-from quantkit.model.quantized import quantized_form
+from quantkit.model.quantized import stated_form
 from quantkit.model.skeleton import (
     build_skeleton,
     is_linear,
@@ -140,7 +140,7 @@ def declare(folder: Path, session: Session = Session()) -> Declared:
         RefusedError: a format or an architecture that is not known.
     """
     checkpoint = open_checkpoint(folder)
-    form = quantized_form(checkpoint.names, checkpoint.config, folder)
+    form = stated_form(checkpoint.names, checkpoint.config, folder)
     coding = form if isinstance(form, Coding) else None
     output = form if isinstance(form, Format) else None
     checkpoint = checkpoint.decoded(coding) if coding else checkpoint

@@ -61,6 +61,12 @@ def float_codes(names: Mapping[str, TensorInfo], config: Mapping[str, Any]) -> C
     kinds = sorted({_kind(names, each) for each in found.values()})
     coding = Coding(found, dropped, " and ".join(kinds))
     lost = sorted(n for n in names if names[n].dtype in FP8 and n not in coding.parts)
+    if 0 < len(lost) < len(found):
+        raise InputError(
+            f"`{lost[0]}` is in 8-bit floats, and has no scale",
+            why=f"{len(lost)} such tensors have none, {len(found)} have one",
+            hint="fetch the model again",
+        )
     if lost:
         raise RefusedError(
             f"`{lost[0]}` is in 8-bit floats, and its scale was not found",

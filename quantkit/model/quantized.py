@@ -93,6 +93,38 @@ def _require_told(stated: Mapping[str, Any], where: object) -> None:
         )
 
 
+def stated_form(
+    names: Mapping[str, TensorInfo], config: Mapping[str, Any], where: object
+) -> Coding | Format | None:
+    """As `quantized_form`; where the tensors fit no float codes, the format that the config states.
+
+    So whoever names faults can name the tensors that the format lacks, and those it does not know.
+
+    Raises:
+        InputError, RefusedError: as `quantized_form`, where no format here reads what is stated.
+    """
+    try:
+        return quantized_form(names, config, where)
+    except QuantkitError:
+        stated = config.get("quantization_config")
+        if not isinstance(stated, Mapping) or stated.get("transform_config"):
+            raise
+        output = _matching(stated)
+        if output is None or not _reads(output, stated, names):
+            raise
+        return output
+
+
+def _reads(output: Format, stated: Mapping[str, Any], names: Mapping[str, TensorInfo]) -> bool:
+    """Whether a format reads every linear as a config states it."""
+    try:
+        scheme = output.parse(stated)
+        found = [scheme(name.rpartition(".")[0]) for name in names]
+    except QuantkitError:
+        return False
+    return any(each is not None for each in found)
+
+
 def _matching(stated: Mapping[str, Any]) -> Format | None:
     """The format that a quantization block belongs to."""
     formats = (registry.load("formats", name, "FORMAT") for name in registry.names("formats"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import nan
+from math import ceil, nan
 from typing import Literal, Protocol
 
 import torch
@@ -22,8 +22,10 @@ from quantkit.grid.qtensor import QTensor
 
 PIECE = 16 * 2**20
 """Bytes of a tensor that are in memory at a time."""
-SAMPLE = 64
-"""Outputs of integers that are decoded where there is nothing to compare them with."""
+SAMPLE = 2**17
+"""Codes of integers that are decoded where there is nothing to compare them with."""
+WHOLE = 32
+"""Outputs whose codes fill whole words, whatever their bits."""
 SCALES = ("scales", "weight_scale", "weight.absmax", "weight_scale_inv")
 SUSPECT = 8.0
 """Squared error over that of rounding to nearest from which on a cause is looked for: most methods
@@ -64,9 +66,10 @@ class StoredWeight:
     @property
     def _outputs(self) -> int | None:
         """Outputs that are decoded; None: all."""
-        integers = self.scheme is not None and self.scheme.grid == "int"
-        few = self.facts is None or self.facts.out_features <= SAMPLE
-        return None if few or not integers or self.reference is not None else SAMPLE
+        if self.scheme is None or self.scheme.grid != "int" or self.facts is None:
+            return None
+        some = ceil(SAMPLE / self.facts.in_features / WHOLE) * WHOLE
+        return None if some >= self.facts.out_features or self.reference is not None else some
 
     @cached_property
     def _decoded(self) -> QTensor | torch.Tensor | QuantkitError:

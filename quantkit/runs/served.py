@@ -9,11 +9,15 @@ from quantkit.core.engine import Engine
 from quantkit.core.errors import QuantkitError
 from quantkit.core.facts import LinearFacts
 from quantkit.model.declared import Declared
+from quantkit.model.float_codes import DIVISOR, FACTOR
 from quantkit.model.skeleton import is_linear, linear_facts
 from quantkit.planning.model.headers import FUSED
 from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.weights import PlannedModel
 from quantkit.planning.serve.served import Served
+
+SPREADS = ("weight_global_scale", "weight_scale_2", DIVISOR, FACTOR)
+"""What formats call the scale of all scales."""
 
 
 def serve(declared: Declared, name: str, tp: int) -> Served:
@@ -46,7 +50,23 @@ def serve(declared: Declared, name: str, tp: int) -> Served:
         linears,
         output.kv_cache_of(block) if output else None,
         _planned(declared),
+        _spreads(declared),
     )
+
+
+def _spreads(declared: Declared) -> dict[str, float]:
+    """The scale of all scales of each linear that has one."""
+    coded = declared.coding.tensors if declared.coding else {}
+    parts: dict[str, Mapping[str, str | None]] = {
+        name.removesuffix(".weight"): {**each.parts} for name, each in coded.items()
+    }
+    parts |= {each.stored: each.parts for each in declared.linears}
+    found = {}
+    for stored, names in parts.items():
+        for name in filter(None, (names.get(part) for part in SPREADS)):
+            if declared.files[name].nbytes == 4:  # of a stack of experts each has its own
+                found[stored] = float(declared.checkpoint.as_stored(name).item())
+    return found
 
 
 def _planned(declared: Declared) -> PlannedModel | None:

@@ -41,3 +41,20 @@ def test_fewer_layers_than_are_stored(copied: Copied) -> None:
     found = verified(folder)
     assert {p.code for p in found.problems} == {"tensor-undeclared"}
     assert all(p.path.startswith("model.layers.1.") for p in found.problems)
+
+
+@pytest.mark.parametrize("form", ["fp8", "mxfp4", "nvfp4", "modelopt"])
+@pytest.mark.parametrize("key", ["perm", "pre_quant_scale"])
+def test_beside_codes_in_floats(copied: Copied, form: str, key: str) -> None:
+    folder = copied(form).foreign()
+    folder.store(folder.tensors() | {f"{Q}.{key}": torch.ones(128)})
+    assert codes(folder) == [("tensor-undeclared", f"{Q}.{key}")]
+
+
+def test_beside_codes_that_a_format_unknown_here_shifts(copied: Copied) -> None:
+    """What the config states is not read, so that the tensor may be a part of it."""
+    folder = copied("modelopt").foreign()
+    folder.store(folder.tensors() | {f"{Q}.pre_quant_scale": torch.ones(128)})
+    folder.block(quant_algo="NVFP4_AWQ")
+    found = verified(folder)
+    assert (found.status, found.counts) == ("incomplete", {})
