@@ -5,8 +5,9 @@
 A process loads torch once and forks each run, which is a real one: it kills itself (SIGKILL) in the
 middle of its n-th write, or before its n-th rename, fsync or the like; or it is killed from outside
 after a random time. With --full the disk is full instead: from the n-th call on every write fails
-(ENOSPC), and the run must end with 5. The same command is then run again, undisturbed. Prints a
-line for each case.
+(ENOSPC), and the run must end with 5; with --mount (as root) that disk is a small one of its own,
+in memory, and a file takes what is free before the n-th call. The same command is then run again,
+undisturbed. Prints a line for each case.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,9 @@ WATCHED = (
 )  # fmt: skip
 GROWING = ("write", "pwrite", "mkdir", "posix_fallocate")
 NO_ROOM = 5
+DISK = 64 * 2**20
+"""Bytes of a small disk: more than any case needs, as runs that do not fit are refused before."""
+FILLER = "filler"
 
 
 def main() -> int:
@@ -57,6 +63,7 @@ def main() -> int:
     parser.add_argument("--every", action="store_true", help="at every call")
     parser.add_argument("--random", type=int, default=0, help="random moments in each case")
     parser.add_argument("--full", type=int, default=0, help="points at which the disk is full")
+    parser.add_argument("--mount", action="store_true", help="small disks that are really full")
     parser.add_argument("--take", default="1/1", help="of the calls: each 7th with 1/7")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="for the recipe")
@@ -114,9 +121,11 @@ class Case:
             self.kill(f"after {seconds:.2f} s", reference, child, f"random-{number}")
         step = max(1, total // options.full) if options.full else total
         for point in range(step, total, step):
-            self.kill(
-                f"full at {point}", reference, self.start(f"full-at-{point}", Calls(0, point))
-            )
+            name = f"full-at-{point}"
+            home = self.folder / "runs" / name
+            with mounted(home) if options.mount else nullcontext():
+                calls = Calls(0, point, home / FILLER if options.mount else None)
+                self.kill(f"full at {point}", reference, self.start(name, calls))
         print(
             f"{self.name}: {total} calls, {self.kills} kills, {self.full} full disks, "
             f"{self.resumed} resumed with finished blocks, "
@@ -140,6 +149,7 @@ class Case:
         home = self.folder / "runs" / name
         output = home / "out"
         code = wait(child)
+        (home / FILLER).unlink(missing_ok=True)
         self.kills += code == -signal.SIGKILL
         self.full += code == NO_ROOM
         told = (self.folder / f"{name}.log").read_text()
@@ -159,7 +169,7 @@ class Case:
         if orphans:
             self.faults.append(f"killed {moment}: {orphans} are left")
         if not self.faults:
-            shutil.rmtree(home)
+            shutil.rmtree(home if not home.is_mount() else output)
 
     def compare(self, moment: str, what: str, reference: dict[str, str], output: Path) -> None:
         """Note the files that differ from the undisturbed run's."""
@@ -200,11 +210,11 @@ def wait(child: int) -> int:
 class Calls:
     """Counts calls that change files; in number `fatal` the process dies, half of a write done.
 
-    From number `full` on there is no room on the disk.
+    From number `full` on there is no room on the disk: `filler` takes it, or else calls fail.
     """
 
-    def __init__(self, fatal: int = 0, full: int = 0) -> None:
-        self.fatal, self.full, self.number = fatal, full, 0
+    def __init__(self, fatal: int = 0, full: int = 0, filler: Path | None = None) -> None:
+        self.fatal, self.full, self.filler, self.number = fatal, full, filler, 0
 
     def watch(self) -> None:
         """See all such calls of `os` in this process from now on."""
@@ -221,11 +231,32 @@ class Calls:
                     fd, data, *offset = arguments
                     real(fd, memoryview(data)[: len(data) // 2], *offset)
                 os.kill(os.getpid(), signal.SIGKILL)
-            if 0 < self.full <= self.number and name in GROWING:
+            if self.number == self.full and self.filler:
+                fill(self.filler)
+            if 0 < self.full <= self.number and name in GROWING and not self.filler:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return real(*arguments, **named)
 
         return call
+
+
+@contextmanager
+def mounted(folder: Path) -> Iterator[None]:
+    """A disk of its own at a folder, in memory."""
+    folder.mkdir(parents=True)
+    size = f"size={DISK}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], check=True)  # noqa: S603, S607
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)  # noqa: S603, S607
+
+
+def fill(path: Path) -> None:
+    """Take all that is free on a disk."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(2**20))
 
 
 def content(folder: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantkit.checkpoint.coded import Coded, Coding
-from quantkit.checkpoint.files import Fingerprint, changed, inside, opened
+from quantkit.checkpoint.files import Fingerprint, changed, inside, opened, there_before
 from quantkit.checkpoint.hashes import hashing
 from quantkit.checkpoint.quantization import dense_dtype, plain_config
 from quantkit.checkpoint.stored import DTYPE_BYTES, TensorInfo
@@ -109,15 +109,10 @@ class Checkpoint:
         info = info if item is None else info.item(item)
         if self.hashed:
             hashing(self.folder / info.shard, self.fingerprints[info.shard])
-        path = inside(self.folder, info.shard)
-        return read_tensor(
-            path,
-            name,
-            info,
-            self.fingerprints[info.shard],
-            pinned=self.pinned,
-            lend=self.lend,
-        )
+        with there_before(self.folder / info.shard):
+            path = inside(self.folder, info.shard)
+            expected = self.fingerprints[info.shard]
+            return read_tensor(path, name, info, expected, pinned=self.pinned, lend=self.lend)
 
     def decoded(self, coding: Coding) -> Checkpoint:
         """The same files as a dense model: its tensors, and its config without a quantization."""
@@ -137,19 +132,20 @@ class Checkpoint:
         Raises:
             IntegrityError: the source changed since it was opened.
         """
-        return hashing(self.folder / name, self.fingerprints[name]).result()
+        with there_before(self.folder / name):
+            return hashing(self.folder / name, self.fingerprints[name]).result()
 
     def check_unchanged(self) -> None:
         """Check that config and shards are still the files that were opened.
 
         Raises:
-            IntegrityError: one of them changed or is missing.
+            IntegrityError: one of them changed.
+            ResourceError: one of them is missing.
         """
         for name, expected in self.fingerprints.items():
-            try:
-                with opened(inside(self.folder, name)) as (_, fingerprint):
-                    same = fingerprint == expected
-            except InputError:
-                same = False
-            if not same:
-                raise changed(self.folder / name)
+            with (
+                there_before(self.folder / name),
+                opened(inside(self.folder, name)) as (_, fingerprint),
+            ):
+                if fingerprint != expected:
+                    raise changed(self.folder / name)

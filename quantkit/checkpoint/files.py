@@ -110,6 +110,25 @@ def changed(path: Path) -> IntegrityError:
     )
 
 
+@contextmanager
+def there_before(path: Path) -> Iterator[None]:
+    """Within it, a file that was there when a run began is missing by accident, not by fault.
+
+    Raises:
+        ResourceError: it is missing now, so that the run can go on once it is back.
+    """
+    try:
+        yield
+    except InputError as error:
+        if path.exists() or path.is_symlink():
+            raise
+        raise ResourceError(
+            f"`{path}` is gone",
+            why="it was there when the checkpoint was opened",
+            hint="put it back, and run the same command again",
+        ) from error
+
+
 def read_json(path: Path, max_bytes: int = JSON_LIMIT, *, infinite: bool = False) -> Any:
     """The value in a JSON file; `infinite` as in `strict_json.loads`.
 

@@ -23,7 +23,12 @@ def hashing(path: Path, fingerprint: Fingerprint, *, waited_for: bool = False) -
         InputError, ResourceError: it cannot be read.
     """
     with _one_start:
-        return _started(path, fingerprint, waited_for=waited_for)
+        found = _started(path, fingerprint, waited_for=waited_for)
+        if found.done() and found.exception():  # the disk may have recovered since
+            _future.cache_clear()
+            _started.cache_clear()
+            found = _started(path, fingerprint, waited_for=waited_for)
+        return found
 
 
 @lru_cache(maxsize=4096)

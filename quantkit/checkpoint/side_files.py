@@ -11,7 +11,7 @@ from typing import Any
 
 from quantkit.checkpoint.checkpoint import Checkpoint
 from quantkit.checkpoint.filenames import PICKLES, SUMS, TEMPLATES, VOCABULARIES
-from quantkit.checkpoint.files import inside, opened
+from quantkit.checkpoint.files import inside, opened, there_before
 from quantkit.checkpoint.quantization import plain_config
 from quantkit.checkpoint.writer import ArtifactWriter
 from quantkit.core.errors import InputError
@@ -55,13 +55,15 @@ def carry_side_files(
 
     Raises:
         InputError: a needed file is outside the folder, not a regular file, or too large.
+        ResourceError: a file is gone since the checkpoint was opened.
     """
     decisions = {}
     for name in checkpoint.files:
-        reason = _left_because(checkpoint, name, trust_remote_code=trust_remote_code)
+        with there_before(checkpoint.folder / name):
+            reason = _left_because(checkpoint, name, trust_remote_code=trust_remote_code)
+            if not reason:
+                writer.copy_side_file(inside(checkpoint.folder, name), name)
         decisions[_shown(name)] = f"left: {reason}" if reason else "copied"
-        if not reason:
-            writer.copy_side_file(inside(checkpoint.folder, name), name)
     return decisions
 
 
