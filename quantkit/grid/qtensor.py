@@ -1,5 +1,6 @@
 """A quantized weight: codes on a grid, and the parameters that dequantize them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,3 +47,27 @@ class QTensor:
         """A new weight (out_features, in_features): in fp32, rounded once to `dtype`."""
         weight: torch.Tensor = self.scheme.storage.dequantize(self)
         return weight.to(dtype)
+
+
+PARTS = 8
+"""Tensors that a QTensor has at most."""
+
+
+def parts_of(qtensor: QTensor | None) -> list[torch.Tensor | None]:
+    """Its tensors in an order of their own, PARTS of them; None for those that it has not."""
+    if qtensor is None:
+        return [None] * PARTS
+    own = (qtensor.codes, qtensor.scales, qtensor.zeros, qtensor.global_scale, qtensor.input_scale)
+    nested = qtensor.nested
+    again = (nested.codes, nested.absmax, nested.offset) if nested else (None, None, None)
+    return [*own, *again]
+
+
+def of_parts(parts: Sequence[torch.Tensor | None], scheme: Scheme) -> QTensor | None:
+    """What `parts_of` took apart."""
+    codes, scales, zeros, global_scale, input_scale, *again = parts
+    if codes is None or scales is None:
+        return None
+    there = [each for each in again if each is not None]
+    nested = DoubleQuant(*there) if there else None
+    return QTensor(codes, scales, zeros, scheme, nested, global_scale, input_scale)

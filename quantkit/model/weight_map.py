@@ -8,7 +8,7 @@ one group at a time.
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -175,8 +175,8 @@ class WeightMap:
         return (first, *again) if again else ()
 
     def _original(self, name: str) -> str:
-        path, _, key = name.rpartition(".")
-        return f"{self.module(path)}.{key}" if path else key
+        path = _owner(name, self.repeats)
+        return f"{self.repeats[path]}{name[len(path) :]}" if path else name
 
 
 @dataclass(frozen=True)
@@ -278,9 +278,17 @@ def _repeated(
     for here, there in repeats.items():
         again.setdefault(there, []).append(here)
     for name, place in places.items():
-        path, _, key = name.rpartition(".")
+        path = _owner(name, again)
         for here in again.get(path, ()):
-            yield f"{here}.{key}", place
+            yield f"{here}{name[len(path) :]}", place
+
+
+def _owner(name: str, modules: Collection[str]) -> str:
+    """Which of some modules a tensor is of, or none; parts of a weight have dots in their names."""
+    path = name if modules else ""
+    while path and path not in modules:
+        path = path.rpartition(".")[0]
+    return path
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 import torch
 from torch import nn
@@ -29,8 +29,8 @@ from quantkit.core.ranks import Ranks
 from quantkit.core.resources import Holding
 from quantkit.core.scheme import Scheme
 from quantkit.grid.activation import inputs_change
-from quantkit.grid.qtensor import QTensor
-from quantkit.grid.transfer import beside, to_host
+from quantkit.grid.qtensor import PARTS, QTensor, of_parts, parts_of
+from quantkit.grid.transfer import beside, to_device, to_host
 from quantkit.model.attention import attention_through
 from quantkit.model.batches import Batches, copied
 from quantkit.model.calls import BlockInputs, apart
@@ -72,9 +72,9 @@ def quantize_blocks(
     if done == count:
         return
     chain = _enter(model, solver, input_ids)
-    if journal and done:
-        chain.restore(done - 1, journal.kept(), model.device)
     shared = Shared(model, solver.schemes)
+    if journal and done:
+        chain.restore(done - 1, shared.restore(journal.kept(), model.device), model.device)
     with ThreadPoolExecutor(1) as reader, Peaks(model.device) as peaks:
         coming = reader.submit(beside(model.device, partial(model.load_block, done)))
         for index in range(done, count):
@@ -97,7 +97,8 @@ def quantize_blocks(
                 _solve_blindly(groups, state.structure.unreached, UNREACHED)
             shared.take_from(state)
             state.settle()
-            state.passed_on = chain.after(index) if solver.ranks.alone else None
+            passed_on = chain.after(index) if solver.ranks.alone else None
+            state.passed_on = passed_on and replace(passed_on, shared=shared.kept())
             drop(block)
             del original
             state.peak_bytes = peaks.take()
@@ -222,11 +223,27 @@ class Shared:
         shared = {*repeats, *repeats.values()}
         self.names = shared & schemes.keys()
         self.codes: dict[str, QTensor] = {}
+        self.schemes = {model.weights.module(name): schemes[name] for name in sorted(self.names)}
 
     def take_from(self, state: BlockState) -> None:
         """Keep what a finished block shares with others."""
         for linear in self.names & state.solved.keys():
             self.codes[state.model.weights.module(linear)] = state.solved[linear].qtensor
+
+    def kept(self) -> list[torch.Tensor | None]:
+        """The codes so far, for a run that goes on after the block that gave the last of them."""
+        return [part for name in self.schemes for part in parts_of(self.codes.get(name))]
+
+    def restore(
+        self, kept: Iterator[torch.Tensor | None], device: torch.device
+    ) -> Iterator[torch.Tensor | None]:
+        """Take what `kept` gave from the front of an iterator; returns the rest of it."""
+        for name, scheme in self.schemes.items():
+            parts = list(islice(kept, PARTS))
+            there = [None if part is None else to_device(part, device) for part in parts]
+            if parts and (codes := of_parts(there, scheme)) is not None:
+                self.codes[name] = codes
+        return kept
 
     def put_into(self, state: BlockState) -> None:
         """Set the weights of a loaded block that an earlier one has quantized."""

@@ -152,9 +152,9 @@ def _leave(
 def _keep(state: BlockState, writer: ArtifactWriter) -> Kept | None:
     """What the next block reads, on disk; None where no run can go on there.
 
-    It cannot on several devices, or where blocks share weights, whose codes lie in memory.
+    It cannot on several devices.
     """
-    if writer.journal is None or state.passed_on is None or state.model.weights.repeats:
+    if writer.journal is None or state.passed_on is None:
         return None
     last = state.index + 1 == len(state.model.skeleton.blocks)
     return writer.journal.keep([] if last else state.passed_on)

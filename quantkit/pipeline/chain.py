@@ -16,13 +16,18 @@ Calls = list[list[BlockInputs]]
 
 @dataclass(frozen=True)
 class Passed:
-    """Hidden states after a block, and the further items of its calls, until the next one runs."""
+    """Hidden states after a block, and the further items of its calls, until the next one runs.
+
+    `shared`: the codes that later blocks share with finished ones.
+    """
 
     batches: Batches
     originals: Batches
     items: Sequence[torch.Tensor | None]
+    shared: Sequence[torch.Tensor | None] = ()
 
     def __iter__(self) -> Iterator[torch.Tensor | None]:
+        yield from self.shared
         yield from self.batches
         yield from self.originals
         yield from self.items

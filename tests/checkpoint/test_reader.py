@@ -353,24 +353,6 @@ def test_a_changed_source_is_noticed(folder: Path, name: str, how: str) -> None:
             checkpoint.tensor(tensor)
 
 
-@pytest.mark.parametrize("name", ["model-00001-of-00003.safetensors", "config.json"])
-def test_a_file_that_is_gone_may_come_back(folder: Path, name: str) -> None:
-    checkpoint = open_checkpoint(folder)
-    away = folder.parent / "away"
-    (folder / name).rename(away)
-    with pytest.raises(ResourceError, match="is gone"):
-        checkpoint.check_unchanged()
-    with pytest.raises(ResourceError, match="is gone"):
-        checkpoint.sha256(name)
-    tensors = [n for n, tensor in checkpoint.names.items() if tensor.shard == name]
-    for tensor in tensors[:1]:
-        with pytest.raises(ResourceError, match="is gone"):
-            checkpoint.tensor(tensor)
-    away.rename(folder / name)
-    checkpoint.check_unchanged()
-    assert len(checkpoint.sha256(name)) == 64
-
-
 @pytest.mark.parametrize("failures", [2, 3])
 def test_a_failing_read_is_tried_again_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch, failures: int

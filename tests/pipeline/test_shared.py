@@ -17,6 +17,7 @@ from quantkit.pipeline.blockloop import quantize_blocks
 from quantkit.pipeline.groups import SolverConfig
 from quantkit.pipeline.prepare import prepare
 from tests.conftest import SHAPE, byte_tokenizer
+from tests.runs.test_resume import content, seen, stop
 
 FIRST, AGAIN = "model.layers.1.shared_transf", "model.layers.3.shared_transf"
 LINEAR = "self_attn.q_proj"
@@ -114,3 +115,17 @@ def test_weights_that_are_shared_within_a_block_are_refused(
     path = f"{skeleton.block_name(0)}.mlp"
     with pytest.raises(RefusedError, match="the same weight"):
         require_own_weights(skeleton, {f"{path}.up_proj": f"{path}.gate_proj"})
+
+
+@pytest.mark.parametrize("done", [1, 2, 3])
+@pytest.mark.parametrize("method", ["gptq", "nf4-double"])
+def test_a_stopped_run_goes_on_with_what_blocks_share(
+    zamba: Path, tmp_path: Path, method: str, done: int
+) -> None:
+    wanted = recipe(method)
+    quantkit.quantize(str(zamba), tmp_path / "whole", recipe=wanted, evaluate=False)
+    stop(zamba, tmp_path / "out", wanted, done + 1, evaluate=False)
+    told: list[str] = []
+    quantkit.resume(tmp_path / "out", report=seen(told))
+    assert f"continue: {done} of 4 blocks are done" in told
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
