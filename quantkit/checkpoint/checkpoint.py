@@ -33,6 +33,7 @@ class Checkpoint:
 
     `hashed`: the first read of a tensor starts the hash of its file, which then is still in memory.
     `pinned`: tensors are read for copies to a GPU. `lend`: the memory that they are read into.
+    `real`: the paths of files that were read, without links.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class Checkpoint:
     hashed: bool = False
     pinned: bool = False
     lend: Lend | None = None
+    real: dict[str, Path] = field(default_factory=dict, compare=False, repr=False)
 
     def tensor(self, name: str, item: int | slice | None = None) -> torch.Tensor:
         """Tensor `name` in its stored shape and dtype, bit for bit, in CPU memory of its own.
@@ -110,7 +112,8 @@ class Checkpoint:
         if self.hashed:
             hashing(self.folder / info.shard, self.fingerprints[info.shard])
         with there_before(self.folder / info.shard):
-            path = inside(self.folder, info.shard)
+            path = self.real.get(info.shard) or inside(self.folder, info.shard)
+            self.real[info.shard] = path  # another file in its place has another fingerprint
             expected = self.fingerprints[info.shard]
             return read_tensor(path, name, info, expected, pinned=self.pinned, lend=self.lend)
 
