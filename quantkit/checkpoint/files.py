@@ -120,7 +120,7 @@ def there_before(path: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if path.exists() or path.is_symlink():
+        if path.exists():
             raise
         raise ResourceError(
             f"`{path}` is gone",

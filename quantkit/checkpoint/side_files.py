@@ -5,6 +5,7 @@ rewrites the tokenizer's, so files are copied as bytes and only config.json is p
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
@@ -59,7 +60,8 @@ def carry_side_files(
     """
     decisions = {}
     for name in checkpoint.files:
-        with there_before(checkpoint.folder / name):
+        path = checkpoint.folder / name
+        with nullcontext() if path.is_symlink() else there_before(path):  # which may lead nowhere
             reason = _left_because(checkpoint, name, trust_remote_code=trust_remote_code)
             if not reason:
                 writer.copy_side_file(inside(checkpoint.folder, name), name)
