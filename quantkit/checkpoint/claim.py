@@ -83,11 +83,28 @@ def discard(output: Path) -> None:
         ResourceError: the run is under way.
     """
     folder = partial_folder(output)
-    if (folder / MARKER).is_file():
+    if (folder / MARKER).is_file() or _is_empty(folder):
         lock = claim(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        try:
+            remove_claimed(folder)
+        finally:
+            os.close(lock)
     shutil.rmtree(journal_folder(output), ignore_errors=True)
+
+
+def remove_claimed(folder: Path) -> None:
+    """Remove a locked partial folder, its marker last: what a kill leaves is known as ours."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != MARKER:
+            with suppress(OSError):
+                entry.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def partial_folder(output: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from quantkit.checkpoint.claim import (
     check_output,
     claim,
     partial_folder,
+    remove_claimed,
     remove_empty,
     take,
 )
@@ -279,7 +279,7 @@ class ArtifactWriter:
         if self._lock is None:
             return
         if not self._complete and not self._worth_keeping(error):
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_claimed(self.folder)
             if self.journal is not None:
                 self.journal.remove()
         self._unlock()
