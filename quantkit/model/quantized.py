@@ -107,8 +107,9 @@ def stated_form(
         return quantized_form(names, config, where)
     except QuantkitError:
         stated = config.get("quantization_config")
-        if not isinstance(stated, Mapping) or stated.get("transform_config"):
+        if not isinstance(stated, Mapping):
             raise
+        _require_told(stated, where)
         output = _matching(stated)
         if output is None or not _reads(output, stated, names):
             raise
