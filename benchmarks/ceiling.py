@@ -150,7 +150,7 @@ def large(folder: Path) -> None:
     output = folder / "large"
     found = quantize(model, output, ["--method", "rtn", *flags], LARGE_LIMIT)
     print(line(f"{size / 1e6:.0f} MB in {LARGE_LIMIT / 1e6:.0f} MB", found), flush=True)
-    bound = ["--max-ram", f"{LARGE_LIMIT}B", "--device", "cpu", "--windows", "16"]
+    bound = ["--max-ram", f"{LARGE_LIMIT}B", "--device", "cpu", "--windows", "4"]
     again = run(["eval", str(output), "--reference", str(model), *bound], folder / "eval.log")
     print(line("eval", again))
     kept = max(found["peak_rss_bytes"], again["peak_rss_bytes"]) < LARGE_LIMIT

@@ -156,7 +156,7 @@ def sweep(  # noqa: PLR0913 - the public surface; each has a default that is rig
     jobs = jobs_of(f"{name}@{source.revision}" if source.revision else name, recipes)
     choice = TextChoice(text, protocol, windows=windows)
     folder = Path(output).resolve()
-    require_outside(folder, source.folder)
+    require_outside(folder, source.folder, "sweep")
     calibrations = tuple(dict.fromkeys(recipe.calibration for recipe in recipes))
     here = device_of(device) if runner == "local" else device  # else each machine resolves it
     session = Session(here, trust_remote_code, report)

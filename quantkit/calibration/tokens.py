@@ -1,5 +1,6 @@
 """Token windows for calibration, and a ledger of how the text was used."""
 
+import os
 import struct
 from array import array
 from bisect import bisect_right
@@ -22,6 +23,8 @@ from quantkit.core.errors import InputError, QuantkitError, RefusedError
 from quantkit.core.session import Session
 
 PROBE = "".join(map(chr, range(32, 127))) + " the quick brown fox\n\n\u00e9\u4e2d\U0001f600"
+THREADS = "TOKENIZERS_PARALLELISM"
+"""Environment variable of the tokenizers library, which reads it at each call."""
 MOST_TOKENS = 16
 """For a character: the bytes of one, with room for a prefix."""
 Form = Literal["text", "template", "template failed", "no template"]
@@ -244,10 +247,24 @@ def load_tokenizer(folder: Path, session: Session = Session()) -> Tokenizer:
             raise InputError(
                 f"cannot read the tokenizer of `{folder}`", why=reason, hint=missing.hint
             ) from error
+        _require_bounded(tokenizer, folder)
         if not tokenizer("a", add_special_tokens=False)["input_ids"]:
             raise InputError(f"the tokenizer of `{folder}` returns no tokens", hint=missing.hint)
-    _require_bounded(tokenizer, folder)
     return cast(Tokenizer, tokenizer)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let tokenizers in a forked child use no threads: it has none of its parent's."""
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[THREADS]
+        else:
+            os.environ[THREADS] = before
 
 
 def _require_bounded(tokenizer: Any, folder: Path) -> None:
@@ -260,7 +277,8 @@ def _require_bounded(tokenizer: Any, folder: Path) -> None:
         InputError: it exceeds them, or makes more than MOST_TOKENS of a character.
     """
     try:
-        made = bounded(lambda: str(len(tokenizer(PROBE)["input_ids"])), 20)
+        with _alone():
+            made = bounded(lambda: str(len(tokenizer(PROBE)["input_ids"])), 20)
         why = "" if int(made) <= MOST_TOKENS * len(PROBE) else f"{int(made):,} tokens come out"
     except (RuntimeError, TimeoutError) as error:
         why = str(error)

@@ -94,12 +94,13 @@ def discard(output: Path) -> None:
 
 def remove_claimed(folder: Path) -> None:
     """Remove a locked partial folder, its marker last: what a kill leaves is known as ours."""
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        elif entry.name != MARKER:
-            with suppress(OSError):
-                entry.unlink()
+    with suppress(OSError):  # a disk that fails is told by whoever found it
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != MARKER:
+                with suppress(OSError):
+                    entry.unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -17,7 +17,7 @@ from quantkit.core.errors import IntegrityError, RefusedError
 
 ENTRY = frozenset(("dtype", "shape", "data_offsets"))
 MAX_HEADER = 16 * 2**20
-"""Bytes of a header: 150,000 tensors in one file, more than any model has in all of its files."""
+"""Bytes of a header: 150,000 tensors in one file; files of large models have a few thousand."""
 MAX_DIMS = 8
 MOST = 2**44
 """Upper bound of a dimension or offset; no real file reaches it."""

@@ -11,8 +11,8 @@ from quantkit.core.errors import InputError
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 EXPERTS = re.compile(r"experts(_per_tok(en)?)?$")
 MOST = {
-    re.compile(r"^(num|n)_|_(layers|heads|experts|groups|labels)$|^depth$"): 2**20,
-    re.compile(r"_(size|dim|dims|rank|width|channels)$|^(d|dim|hidden)_|^dim$"): 2**24,
+    re.compile(r"(^|_)(layers?|heads?|experts|groups|labels)$|^depth$"): 2**20,
+    re.compile(r"(hidden|intermediate|vocab|embed)_size$|_(dim|rank)$|^d_|^dim$|^n_embd$"): 2**24,
 }
 """Fields that count or measure parts of a model, by their names, and the most that any has."""
 

@@ -1,4 +1,4 @@
-"""Linears that the engine makes one of have different scales of all their scales."""
+"""Linears that the engine makes one of have different global scales."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,9 @@ def find(served: Served) -> Iterator[Fault]:
     for name, facts in served.linears.items():
         if not facts.fused or name != facts.fused[0]:
             continue
-        found = {each: served.spreads[each] for each in facts.fused if each in served.spreads}
+        found = {
+            each: served.global_scales[each] for each in facts.fused if each in served.global_scales
+        }
         if len(set(found.values())) > 1:
             told = ", ".join(
                 f"`{each.rpartition('.')[2]}` has {value:g}" for each, value in found.items()
@@ -24,14 +26,14 @@ def find(served: Served) -> Iterator[Fault]:
             home = name.rpartition(".")[0]
             yield Fault(
                 home,
-                f"{served.engine.summary} keeps one scale of all scales for some in `{home}` that "
-                f"have their own: {told}",
+                f"{served.engine.summary} keeps one global scale for some in `{home}` that have "
+                f"their own: {told}",
             )
 
 
 CHECK = Check(
     "engine",
-    "linears that the engine makes one of have different scales of all their scales",
-    "quantize them again with one such scale",
+    "linears that the engine makes one of have different global scales",
+    "quantize them again with one global scale",
     find,
 )

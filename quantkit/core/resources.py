@@ -67,6 +67,7 @@ class Memory:
     is device memory in addition to the CUDA context.
 
     `forwards`: how often a block's linears compute each token, for the way of `holding`.
+    `spilled_bytes`: of the file where an evaluation's hidden states wait, if they do.
     """
 
     stages: tuple[Figure, ...]
@@ -74,6 +75,7 @@ class Memory:
     rss_bytes: int | None = None
     holding: Holding = PAUSED
     forwards: float = 1.0
+    spilled_bytes: int = 0
 
     @property
     def peak(self) -> Figure:

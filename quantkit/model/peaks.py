@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from types import TracebackType
 
 import torch
@@ -32,6 +32,7 @@ class Peaks:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._most = 0
+        self._lock = Lock()
         self._over = Event()
         self._thread = Thread(target=self._watch, name="peaks", daemon=True)
 
@@ -50,7 +51,8 @@ class Peaks:
 
     def take(self) -> int:
         """Bytes at most since the last call; 0 where the system does not report them."""
-        most, self._most = max(self._most, self._now()), 0
+        with self._lock:
+            most, self._most = max(self._most, self._now()), 0
         return most
 
     def beside(self, name: str) -> str:
@@ -65,4 +67,5 @@ class Peaks:
 
     def _watch(self) -> None:
         while not self._over.wait(INTERVAL):
-            self._most = max(self._most, self._now())
+            with self._lock:
+                self._most = max(self._most, self._now())

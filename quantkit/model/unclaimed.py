@@ -11,7 +11,12 @@ from quantkit.model.float_codes import OF_ACTIVATIONS
 from quantkit.model.skeleton import Skeleton
 from quantkit.model.weight_map import Place, WeightMap
 
-PASSED_OVER = (r"rotary_emb\.inv_freq$", r"\.attn\.(masked_)?bias$", r"\.attention\.masked_bias$")
+PASSED_OVER = (
+    r"rotary_emb\.inv_freq$",
+    r"\.attn\.(attention\.)?(masked_)?bias$",
+    r"\.attention\.(masked_)?bias$",
+    r"\.attn\.causal_mask$",
+)
 """Tensors that old files have and no model needs: buffers that are computed."""
 NEUTRAL = ("bias", "weight_zero_point")
 """What changes nothing where it is 0 throughout, as old versions of AutoGPTQ write biases."""

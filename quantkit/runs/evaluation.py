@@ -71,7 +71,8 @@ def evaluate_artifact(
     require_decidable(options.gates, baseline=old, reference=given)
     _require_evaluator(options)
     if options.keep:
-        require_outside(options.keep[0], artifact.folder)
+        for model in filter(None, (artifact, reference)):
+            require_outside(options.keep[0], model.folder, "reference")
     manifest = read_manifest(artifact.folder)
     gates, undecided = recipe_gates(manifest)
     own, other = open_folder(artifact, session), _opened(reference, session)
@@ -130,7 +131,8 @@ def _room(
         if not options.triage:
             return found
         triage = triage_memory(models, few, variants, holding)
-        return replace(found, stages=(*found.stages, *triage.stages))
+        spilled = found.spilled_bytes + triage.spilled_bytes
+        return replace(found, stages=(*found.stages, *triage.stages), spilled_bytes=spilled)
 
     plan = plan_reading(memory_of, ceiling, Plan(), held_bytes(model.device))
     require_memory(plan, ceiling, lambda: larger(plan, ceiling))

@@ -26,7 +26,8 @@ def network_of(model: OpenModel) -> Network:
     tables = (m for m in skeleton.model.modules() if isinstance(m, nn.Embedding))
     head = skeleton.model.get_submodule(skeleton.head)
     wide = model.dtype.itemsize
-    chosen = int(getattr(config, "num_experts_per_tok", None) or 1)
+    active = getattr(config, "num_experts_per_tok", None) or 1
+    chosen = max(active) if isinstance(active, list) else int(active)  # HunYuan: one a block
     return Network(
         block=max(_numbers(block.values()) for block in blocks),
         largest=max(p.numel() for block in blocks for p in block.values()),
@@ -77,6 +78,11 @@ def with_evaluation(
 
 
 def waiting_room(memory: Memory | None, folder: Path) -> Room:
-    """Where the hidden states of a planned evaluation wait: a file in `folder`, or memory."""
-    spilled = memory is not None and memory.holding.spilled
-    return Spill(folder).batches if spilled else list
+    """Where the hidden states of a planned evaluation wait: a file in `folder`, or memory.
+
+    Raises:
+        ResourceError: the folder's disk has no room for them.
+    """
+    if memory is None or not memory.holding.spilled:
+        return list
+    return Spill(folder, memory.spilled_bytes).batches

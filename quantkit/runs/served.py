@@ -16,7 +16,7 @@ from quantkit.planning.model.opened import open_model
 from quantkit.planning.model.weights import PlannedModel
 from quantkit.planning.serve.served import Served
 
-SPREADS = ("weight_global_scale", "weight_scale_2", DIVISOR, FACTOR)
+GLOBAL_SCALES = ("weight_global_scale", "weight_scale_2", DIVISOR, FACTOR)
 """What formats call the scale of all scales."""
 
 
@@ -50,12 +50,12 @@ def serve(declared: Declared, name: str, tp: int) -> Served:
         linears,
         output.kv_cache_of(block) if output else None,
         _planned(declared),
-        _spreads(declared),
+        _global_scales(declared),
     )
 
 
-def _spreads(declared: Declared) -> dict[str, float]:
-    """The scale of all scales of each linear that has one."""
+def _global_scales(declared: Declared) -> dict[str, float]:
+    """The global scale of each linear that has one."""
     coded = declared.coding.tensors if declared.coding else {}
     parts: dict[str, Mapping[str, str | None]] = {
         name.removesuffix(".weight"): {**each.parts} for name, each in coded.items()
@@ -63,7 +63,7 @@ def _spreads(declared: Declared) -> dict[str, float]:
     parts |= {each.stored: each.parts for each in declared.linears}
     found = {}
     for stored, names in parts.items():
-        for name in filter(None, (names.get(part) for part in SPREADS)):
+        for name in filter(None, (names.get(part) for part in GLOBAL_SCALES)):
             if declared.files[name].nbytes == 4:  # of a stack of experts each has its own
                 found[stored] = float(declared.checkpoint.as_stored(name).item())
     return found

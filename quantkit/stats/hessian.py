@@ -11,7 +11,7 @@ import torch
 from quantkit.core.errors import QuantkitError
 from quantkit.core.ranks import ALONE, Ranks
 from quantkit.grid.exchange import stream
-from quantkit.grid.threads import side_by_side
+from quantkit.grid.threads import one_thread, side_by_side
 from quantkit.grid.tiles import tiles
 from quantkit.stats.inputs import InputStats
 from quantkit.stats.sizes import ALIGN, CHUNK, SAMPLE
@@ -145,7 +145,8 @@ class InputCollector:
                 for product in products:
                     product()
         if len(self._crossed):  # in place, as the next tokens replace these
-            self._drifted += self._original_chunk[:tokens].sub_(chunk).square_().sum()
+            with one_thread():
+                self._drifted += self._original_chunk[:tokens].sub_(chunk).square_().sum()
 
     def _complete(self) -> None:
         """Puts the rows that other ranks have summed in place."""

@@ -300,3 +300,31 @@ def test_what_the_tokenizer_library_raises_names_the_text() -> None:
 
     with pytest.raises(InputError, match="the tokenizer failed"):
         tokenize([CHAT], cast(Any, Failing()), 1, 8, "chat")
+
+
+THREADED = """
+import os, sys
+from pathlib import Path
+os.environ["TOKENIZERS_PARALLELISM"] = "true"
+from transformers import AutoTokenizer
+from quantkit.calibration.tokens import load_tokenizer
+before = AutoTokenizer.from_pretrained(sys.argv[1])
+before(["a text", "another one"] * 100)  # the library's threads are running now
+for _ in range(2):
+    load_tokenizer(Path(sys.argv[1]))
+assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
+"""
+
+
+def test_a_tokenizer_whose_threads_are_running_is_tried_in_a_child(tmp_path: Path) -> None:
+    """A forked child has none of these threads, and would wait for them."""
+    byte_tokenizer().save_pretrained(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", THREADED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "forked" not in done.stderr

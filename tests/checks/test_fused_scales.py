@@ -1,4 +1,4 @@
-"""NVFP4's scales of all scales in linears that engines fuse."""
+"""NVFP4's global scales in linears that engines fuse."""
 
 from collections.abc import Callable
 

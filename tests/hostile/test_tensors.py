@@ -127,6 +127,8 @@ SOUND = cases(
         "zero-bias": (lambda scene: scene.put(f"{Q_PROJ}.bias", torch.zeros(128)), (0,)),
         "fp64": (cast("q_proj", torch.float64), (0,)),
         "inv-freq": (extra("model.layers.0.self_attn.rotary_emb.inv_freq", 16), (0,)),
+        "gpt-neo-mask": (extra("model.layers.0.attn.attention.bias", 1, 1, 16, 16), (0,)),
+        "codegen-mask": (extra("model.layers.0.attn.causal_mask", 1, 1, 16, 16), (0,)),
         "tower": (extra("vision_tower.patch.weight", 4, 4), (0,)),
     }
 )

@@ -49,6 +49,16 @@ def test_the_sizes_are_those_of_the_tensors(tiny_checkpoint: TinyCheckpoint, fam
     assert (found.itemsize, found.cast) == (4, 2)  # a CPU computes fp16 in fp32
 
 
+def test_experts_a_token_may_differ_by_block(tiny_checkpoint: TinyCheckpoint) -> None:
+    """HunYuan's configs state a list; the largest counts."""
+    model = open_model(tiny_checkpoint("experts_fused"))
+    found = []
+    for active in (2, [1, 2]):
+        model.text_config.num_experts_per_tok = active
+        found.append(network_of(model))
+    assert found[0] == found[1]
+
+
 def test_in_a_file_neither_windows_nor_variants_take_memory() -> None:
     few, many = Reading(16, 2048), Reading(256, 2048)
     triaged = partial(_triage_memory, 70)

@@ -64,6 +64,22 @@ def test_neither_batches_nor_threads_change_a_bit(features: int) -> None:
         assert one.tokens == other.tokens == 4200
 
 
+def test_threads_change_no_bit_of_what_has_drifted() -> None:
+    x = inputs(200)
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        collector = InputCollector()
+        for part in torch.split(x, 2):
+            collector.add(part, 1.1 * part + 0.01)
+        found.append(collector.finish())
+    one, two = found
+    assert one.drift is not None
+    assert two.drift is not None
+    assert torch.equal(one.drift, two.drift)
+    assert torch.equal(torch.as_tensor(one.drifted), torch.as_tensor(two.drifted))
+
+
 def test_first_tokens_maxima_and_counts() -> None:
     x = inputs(40)
     stats = collect(x, 4)

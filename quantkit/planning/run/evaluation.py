@@ -106,12 +106,13 @@ def evaluation_memory(
     probed = PROBES * reading.length if len(models) > 1 else 0
     waiting = sum(m.states(reading.tokens) for m in models) + models[-1].states(probed)
     where = f"{waiting:,} B of hidden states"
+    spilled = waiting if holding.spilled else 0
     if holding.spilled:
         waiting, where = 0, "hidden states in a file"
     stages = [_walking(each, waiting, where, batch) for each in models]
     stages.append(_entering(models, waiting, where, batch))
     stages.append(_scoring(models, waiting, where, reading, spilled=holding.spilled))
-    return Memory(tuple(stages), holding=holding)
+    return Memory(tuple(stages), holding=holding, spilled_bytes=spilled)
 
 
 def triage_memory(
@@ -119,6 +120,7 @@ def triage_memory(
 ) -> Memory:
     """The stages of a triage: `variants` of two models, the blocks of both in memory at a time."""
     waiting, where = variants * models[0].states(reading.tokens), f"{variants} variants"
+    spilled = waiting if holding.spilled else 0
     if holding.spilled:
         waiting, where = 0, f"{variants} variants in a file"
     blocks = sum(model.block * model.itemsize for model in models)
@@ -126,7 +128,8 @@ def triage_memory(
     rule = f"{where} + a block of each model {blocks:,} B + running it {running:,} B"
     walking = Figure("triage", waiting + blocks + running, rule)
     scoring = _scoring(models, waiting, where, reading, spilled=holding.spilled)
-    return Memory((walking, replace(scoring, name="scoring of the triage")), holding=holding)
+    stages = (walking, replace(scoring, name="scoring of the triage"))
+    return Memory(stages, holding=holding, spilled_bytes=spilled)
 
 
 def _entering(models: tuple[Network, ...], waiting: int, where: str, batch: int) -> Figure:

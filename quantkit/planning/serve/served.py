@@ -17,7 +17,7 @@ class Served:
     `method`: the `quant_method` of its config. `format` is None where no format here reads it.
     `schemes`: of each linear of a block by its stored name, None where it is dense; `linears`:
     their shapes, and which of them the engine makes one of. `model`: None where planning does not
-    know it. `spreads`: the scale of all scales, as it is stored, of each linear that has one.
+    know it. `global_scales`: the global scale, as it is stored, of each linear that has one.
     """
 
     engine: Engine
@@ -28,4 +28,4 @@ class Served:
     linears: Mapping[str, LinearFacts]
     kv_cache: KVCache | None
     model: PlannedModel | None
-    spreads: Mapping[str, float] = field(default_factory=dict)
+    global_scales: Mapping[str, float] = field(default_factory=dict)

@@ -34,8 +34,9 @@ def measuring_memory(problem: Problem, probe: Probe, holding: Holding = PAUSED) 
     tokens = probe.statistics.numel() + scored
     waiting = network.states(tokens + variants * scored)
     where = f"{variants} variants and {tokens:,} tokens {waiting:,} B"
-    if holding.spilled:
-        waiting, where = 0, "hidden states in a file"
+    spilled = waiting if holding.spilled else 0
+    if holding.spilled:  # but for what enters the blocks of the scored windows
+        waiting, where = network.states(scored), "hidden states in a file"
     by_block: dict[int, list[Choice]] = {}
     for each in solved:
         by_block.setdefault(each.choice.block, []).append(each.choice)
@@ -56,7 +57,7 @@ def measuring_memory(problem: Problem, probe: Probe, holding: Holding = PAUSED) 
         figures.append(Figure("forward of measuring", fixed + gathering + passing, rule))
         rule += f" + solving {solving:,} B"
         figures.append(Figure("solving of measuring", fixed + gathering + solving, rule))
-    return Memory(tuple(figures), holding=holding)
+    return Memory(tuple(figures), holding=holding, spilled_bytes=spilled)
 
 
 def _block(choices: Sequence[Choice], network: Network, method: Method) -> tuple[int, int]:

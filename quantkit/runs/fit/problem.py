@@ -109,6 +109,7 @@ class Problem:
         """Bytes of the weights that one token reads; None without experts."""
         config = self.prepared.model.text_config
         active = getattr(config, "num_experts_per_tok", None)
+        active = max(active) if isinstance(active, list) else active
         experts = [
             (options[choice.schemes.index(scheme)].bytes, choice.experts)
             for choice, options, scheme in zip(self.choices, self.items, chosen, strict=True)
