@@ -188,7 +188,7 @@ def _require_text(value: str, where: str) -> None:
 
 
 def _scalar(yaml: YAML, node: Node) -> Any:
-    if _is(node, "timestamp"):
+    if _is(node, "timestamp") or _is(node, "value"):  # the second is a lone `=`
         return node.value
     try:
         return yaml.constructor.construct_object(node)

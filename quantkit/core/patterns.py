@@ -49,8 +49,10 @@ class Patterns:
         """
         if (name, whole) not in self._found:
             began = thread_time()
-            self._found[name, whole] = self._first(name, began + self._left, whole=whole)
-            self._left -= thread_time() - began
+            try:
+                self._found[name, whole] = self._first(name, began + self._left, whole=whole)
+            finally:
+                self._left -= thread_time() - began
         return self._found[name, whole]
 
     def _first(self, name: str, end: float, *, whole: bool) -> int | None:

@@ -49,13 +49,13 @@ def devices_of(text: str) -> list[str]:
     names = [f"cuda:{part}" if part.isdecimal() else part for part in parts]
     if again := [name for name in names if name != "cpu" and names.count(name) > 1]:
         raise InputError(f"device `{again[0]}` is named twice", hint="--devices 0,1")
+    if len({name.partition(":")[0] for name in names}) > 1:
+        raise InputError("--devices must be of one kind", hint="--devices 0,1")
     for name in names:
         try:
             device_of(name)
         except InputError as error:
             raise InputError(error.what, why=error.why, hint="leave out --devices") from error
-    if len({torch.device(name).type for name in names}) > 1:
-        raise InputError("--devices must be of one kind", hint="--devices 0,1")
     return names
 
 

@@ -318,7 +318,7 @@ assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
 
 def test_a_tokenizer_whose_threads_are_running_is_tried_in_a_child(tmp_path: Path) -> None:
     """A forked child has none of these threads, and would wait for them."""
-    byte_tokenizer().save_pretrained(tmp_path)
+    byte_tokenizer(template="{{ messages }}").save_pretrained(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", THREADED, str(tmp_path)],
         capture_output=True,

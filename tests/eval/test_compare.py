@@ -34,7 +34,7 @@ def test_an_artifact_against_its_original(artifact: Path) -> None:
     stages: list[str] = []
     found = evaluate(artifact, FOLDER, report=lambda progress: stages.append(progress.stage))
     assert {"evaluate: forward", "evaluate: scores"} <= set(stages) <= {
-        "evaluate", "evaluate: forward", "evaluate: scores",
+        "plan", "evaluate", "evaluate: forward", "evaluate: scores",
     }  # fmt: skip
     assert found.kl is not None
     assert found.kl.mean is not None

@@ -93,3 +93,9 @@ def test_a_setting_is_one_value() -> None:
     assert parse_value("[a, 1e-3]", "--set x") == ["a", 1e-3]
     with pytest.raises(InputError):
         parse_value("1\nb: 2", "--set x")
+
+
+def test_a_lone_equals_sign_is_text() -> None:
+    """YAML 1.1 gave it a meaning of its own."""
+    assert parse_value("=", "--set") == "="
+    assert parse("a: =\n", "x").data == {"a": "="}

@@ -305,8 +305,8 @@ def _statistics(task: GroupShape, run: Run) -> tuple[int, int]:
 
 
 def _compensating(task: GroupShape, run: Run) -> int:
-    """Bytes that move a group's weights: these twice in fp32, the factor of H and two like it."""
-    return 8 * task.weights + 12 * task.inputs**2 if run.compensate and run.tokens else 0
+    """Bytes that move a group's weights: these twice in fp32, and two squares like H."""
+    return 8 * task.weights + 8 * task.inputs**2 if run.compensate and run.tokens else 0
 
 
 def _calls(run: Run) -> int:
