@@ -113,7 +113,9 @@ def test_codes_stand_for_the_nearest_numbers(scheme: Scheme, search: bool) -> No
         other = replace(found, codes=torch.full_like(found.codes, code)).dequantize()
         best = torch.minimum(best, (other.nan_to_num(torch.inf) - weight).abs())
     far = int((error > best * (1 + 1e-5) + 1e-12).sum())
-    assert far == 0, f"{far} codes are not the nearest as {scheme.storage.name} reads them: its units?"
+    assert far == 0, (
+        f"{far} codes are not the nearest as {scheme.storage.name} reads them: its units?"
+    )
 
 
 @pytest.mark.parametrize("scheme", ILLEGAL, ids=str)

@@ -305,8 +305,11 @@ def _statistics(task: GroupShape, run: Run) -> tuple[int, int]:
 
 
 def _compensating(task: GroupShape, run: Run) -> int:
-    """Bytes that move a group's weights: these twice in fp32, and two squares like H."""
-    return 8 * task.weights + 8 * task.inputs**2 if run.compensate and run.tokens else 0
+    """Bytes that move weights, in fp32: H and its factor, then the move and new weights."""
+    if not run.compensate or not run.tokens:
+        return 0
+    square = 4 * task.inputs**2
+    return 4 * task.weights + square + max(square, 4 * task.weights)
 
 
 def _calls(run: Run) -> int:
